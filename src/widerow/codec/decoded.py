@@ -1,0 +1,19 @@
+"""What a decoder gives: the reports it could read, and why it could not read the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from widerow.model.batch import Batch
+from widerow.model.errors import Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Every report of the body is in `batch` or in exactly one refusal."""
+
+    batch: Batch
+    refusals: tuple[Refusal, ...] = ()
+
+    def refused(self) -> int:
+        return sum(len(r) for r in self.refusals)

@@ -1,0 +1,126 @@
+"""The port: what a wide-column store must do for everything above it.
+
+Coarse, synchronous, columnar. It promises only what every engine can keep; all meaning lives above it. An engine holds no
+policy: no rollup, quota, cache of answers or hidden retry. The laws are in `engine/contract.py`, as tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from widerow.engine.rows import Cursor, Key, Row, Rows
+from widerow.model.arrays import Flags
+from widerow.schema.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What an engine can do beyond the laws. A missing feature is data, and its skip is visible."""
+
+    durable: bool
+    """What is written survives the process."""
+    drops_windows: bool
+    """Expiry gives disk space back by whole windows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Rows whose first clustering column lies in [start, stop), whatever the order of storage; None: open."""
+
+    start: int | str | None = None
+    stop: int | str | None = None
+
+
+ALL = Span()
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """What an `expire` gave back."""
+
+    windows: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """Figures for metrics and `doctor`. `detail` is whatever the engine finds worth showing."""
+
+    disk_bytes: int = 0
+    memory_bytes: int = 0
+    writes: int = 0
+    syncs: int = 0
+    tables: int = 0
+    windows: int = 0
+    detail: dict[str, float] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """A wide-column store: table -> partition -> rows in clustering order. Safe to share between threads.
+
+    Errors: `Unavailable` (trying again is safe), `StorageFull`, `Corrupt`; ValueError where a caller breaks the contract.
+    """
+
+    features: Features
+
+    def apply(self, tables: Sequence[Table]) -> None:
+        """Make the tables exist. Applying twice changes nothing."""
+
+    def write(self, changes: Sequence[tuple[Table, Rows]]) -> None:
+        """Durable on return. In order; a failure leaves whole earlier entries and any subset of the failing one.
+
+        Writing twice changes nothing. For each cell (sparse) or row (fixed) the greatest version wins, whatever the order.
+        """
+
+    def put_if(self, table: Table, key: Key, row: Row | None, expected: Row | None) -> bool:
+        """Set one row of a conditional table if it now equals `expected` (None: absent); a row of None removes it.
+
+        Atomic and durable on return. False: it was something else, and nothing changed.
+        """
+
+    def insert(self, table: Table, rows: Rows) -> Flags:
+        """`put_if` absent, for many rows of a conditional table at once: True for each row that this call inserted."""
+
+    def scan(
+        self,
+        table: Table,
+        partitions: Sequence[Key] | None,
+        span: Span = ALL,
+        *,
+        limit: int | None = None,
+        columns: Sequence[str] | None = None,
+        after: Cursor | None = None,
+        first: bool = False,
+    ) -> Iterator[Rows]:
+        """Live rows of the given partitions (None: of all), as chunks.
+
+        Partitions come in the order asked (for all: in any order), rows in clustering order; a partition's rows are
+        contiguous; a chunk may hold several partitions, or part of one. Nothing expired is ever shown. A scan sees what was
+        written before it began, and may or may not see what is written while it runs.
+        `limit` counts logical rows per partition. `columns` names the cells wanted. `after` resumes behind a cursor.
+        `first` says that only each cell's first appearance in its partition is wanted: the engine may leave out others.
+        """
+
+    def delete(
+        self,
+        table: Table,
+        partitions: Sequence[Key],
+        span: Span = ALL,
+        *,
+        version_us: int,
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        """Remove what was written there up to that version. It does not outlive the call: older data written later shows.
+
+        Durable on return; repeating is harmless. Conditional tables ignore the version.
+        """
+
+    def expire(self, now_us: int) -> Expired:
+        """Give back the space of what has expired. Reads never depend on it."""
+
+    def stats(self) -> EngineStats: ...
+
+    def close(self) -> None:
+        """Everything acknowledged stays. Closing twice is harmless."""

@@ -1,0 +1,19 @@
+"""The array types everything speaks, and how an array becomes immutable."""
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+Codes = npt.NDArray[np.int32]
+Ints = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+PAD = 16
+"""Spare bytes that follow the text of every `Names`, so that kernels may load whole words past its end."""
+
+
+def frozen(array: npt.NDArray[np.generic]) -> None:
+    """Forbid writing. Numba compiles read-only and writable arrays apart, so every column that is handed on is frozen."""
+    array.flags.writeable = False

@@ -1,0 +1,44 @@
+"""Which names may exist.
+
+Tenants are slugs. Devices, metrics and tags are what industry has: printable UTF-8 of up to 256 bytes, spaces, slashes,
+`#` and umlauts included. Control characters are refused, so no name can break a line, a key or a terminal.
+"""
+
+import re
+
+from widerow.model.errors import Rejected
+
+MAX_NAME_BYTES = 256
+MAX_TEXT_BYTES = 32 * 1024
+
+_SLUG = re.compile(r"[a-z0-9-]{1,64}")
+
+
+def check_tenant(name: str) -> str:
+    if not _SLUG.fullmatch(name):
+        raise Rejected(f"tenant {name[:80]!r}: use 1 to 64 of a-z, 0-9 and -", code="name")
+    return name
+
+
+def name_fault(name: str) -> str | None:
+    """What is wrong with a device, metric or tag name, or None."""
+    if not name:
+        return "is empty"
+    if len(name.encode(errors="surrogatepass")) > MAX_NAME_BYTES:
+        return f"is longer than {MAX_NAME_BYTES} bytes"
+    if any(_is_control(c) for c in name):
+        return "holds a control character"
+    return None
+
+
+def check_name(what: str, name: str) -> str:
+    fault = name_fault(name)
+    if fault:
+        raise Rejected(f"{what} {name[:80]!r} {fault}", code="name")
+    return name
+
+
+def _is_control(c: str) -> bool:
+    """C0, DEL, C1 and lone surrogates. (Zero-width and bidirectional marks are printable text in some scripts.)"""
+    point = ord(c)
+    return point < 0x20 or 0x7F <= point < 0xA0 or 0xD800 <= point < 0xE000

@@ -1,0 +1,158 @@
+"""Everything that can go wrong, and whose turn it is to act.
+
+    WiderowError
+    +-- Rejected        the caller's: what was sent or asked cannot be accepted as it is
+    |   +-- Unauthorized, Forbidden, NotFound, Conflict, TooLarge, Unsupported
+    |   +-- QuotaExceeded     a limit is spent: raise it or wait
+    +-- Unavailable     nobody's fault: try again
+    |   +-- Overloaded        the process or a tenant's queue is full
+    |   +-- StorageFull       the disk is
+    +-- Corrupt         stored bytes are not what was written
+    +-- ConfigError     a setting is wrong; the process does not start
+
+Codes are part of the interface: they never change. Each is explained in docs/reference/errors.md (a test checks that).
+A `Refusal` is not an exception: it says why some reports of a batch were left out while their neighbours were kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class WiderowError(Exception):
+    """Base of all errors of this package."""
+
+    code = "error"
+
+
+class Rejected(WiderowError):
+    """What was sent or asked cannot be accepted as it is. `code` says why; retrying unchanged does not help."""
+
+    code = "invalid"
+
+    def __init__(self, message: str, *, code: str | None = None) -> None:
+        super().__init__(message)
+        if code is not None:
+            self.code = code
+
+
+class Unauthorized(Rejected):
+    """No token, or none that we know."""
+
+    code = "unauthorized"
+
+
+class Forbidden(Rejected):
+    """The token is good, its role is not."""
+
+    code = "forbidden"
+
+
+class NotFound(Rejected):
+    """No such tenant, device, metric, token or route."""
+
+    code = "not-found"
+
+
+class Conflict(Rejected):
+    """Somebody else changed it first, or it exists already."""
+
+    code = "conflict"
+
+
+class TooLarge(Rejected):
+    """The request is larger than `http.max_body_bytes`."""
+
+    code = "too-large"
+
+
+class Unsupported(Rejected):
+    """A content type or encoding that is not understood."""
+
+    code = "unsupported"
+
+
+class QuotaExceeded(Rejected):
+    """A tenant's limit is spent. Raising the limit or waiting helps; retrying at once does not."""
+
+    code = "quota-exceeded"
+
+    def __init__(self, tenant: str, limit: str, allowed: float, seen: float, retry_after_s: float) -> None:
+        super().__init__(
+            f"{tenant}: limits.{limit} allows {allowed:g}, saw {seen:g}; retry in {retry_after_s:.1f} s or raise the limit"
+        )
+        self.tenant, self.limit, self.allowed, self.seen, self.retry_after_s = (
+            tenant,
+            limit,
+            allowed,
+            seen,
+            retry_after_s,
+        )
+
+
+class Unavailable(WiderowError):
+    """Not now. Nothing was acknowledged; trying again is safe."""
+
+    code = "unavailable"
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class Overloaded(Unavailable):
+    """A bounded queue is full."""
+
+    code = "overloaded"
+
+
+class StorageFull(Unavailable):
+    """The disk has no room. Writing resumes by itself when there is."""
+
+    code = "storage-full"
+
+
+class Corrupt(WiderowError):
+    """Stored bytes are not what was written."""
+
+    code = "corrupt"
+
+
+class ConfigError(WiderowError):
+    """A setting is wrong. The message names it and what it may be."""
+
+    code = "config"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why some reports of a batch were refused: one code and reason, and the positions it holds for."""
+
+    code: str
+    reason: str
+    positions: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+
+REFUSAL_CODES = {
+    "syntax": "The report cannot be read: the text breaks the rules of its format.",
+    "name": "A device, metric or tag name is empty, longer than 256 bytes, or holds control characters.",
+    "device-missing": "The report names no device.",
+    "no-values": "The report has no value.",
+    "not-finite": "A value is NaN or infinite.",
+    "integer-range": "An integer lies beyond 2^53 and would be bent by a 64-bit float.",
+    "value-type": "A value is neither a number, a boolean nor a text.",
+    "text-too-long": "A text value is longer than 32 KiB.",
+    "time": "The time cannot be read or lies outside what can be stored.",
+    "future": "The event time is further ahead of the server's clock than `time.max_future_s` allows.",
+    "too-old": "The event time is older than the tenant's raw retention.",
+    "conflict": "The batch gives two different values for one device, time and name.",
+    "unknown-device": "The tenant does not register devices on their first report, and this one is not registered.",
+    "device-limit": "The tenant has as many devices as `limits.devices` allows.",
+    "wrong-device": "The token may write as one device only, and this is another.",
+    "erased": "The report is older than the erasure of its device, tenant or metric.",
+}
+"""The codes of refused reports, each with its meaning."""

@@ -1,0 +1,89 @@
+"""Tenants: who owns devices, limits, retention and tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from widerow.model.errors import Rejected
+from widerow.model.times import DAY, HOUR, MINUTE, SECOND, format_duration
+
+FOREVER = 0
+"""A retention of nothing less than for ever."""
+
+GUARD_US = 7 * DAY
+"""How much longer than its retention data stays on disk, so that a late roll still finds what it summarises."""
+
+MIN_RETENTION_US = HOUR
+MAX_RETENTION_US = 20 * 365 * DAY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a tenant may use. 0 means no limit."""
+
+    writes_per_s: int = 0
+    """Reports accepted per second, sustained."""
+    storage_bytes: int = 0
+    """Bytes kept on disk, all levels together."""
+    devices: int = 0
+    """Devices registered at one time. Exact: a registration is atomic."""
+    series: int = 0
+    """Distinct (device, metric) pairs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long each level of a tenant's data can be read."""
+
+    raw_us: int = 30 * DAY
+    minute_us: int = 90 * DAY
+    hour_us: int = 365 * DAY
+    day_us: int = FOREVER
+
+    def __post_init__(self) -> None:
+        levels = (self.raw_us, self.minute_us, self.hour_us, self.day_us)
+        for name, keep_us in zip(("raw", "minute", "hour", "day"), levels, strict=True):
+            if keep_us != FOREVER and not MIN_RETENTION_US <= keep_us <= MAX_RETENTION_US:
+                raise Rejected(
+                    f"retention.{name} is {format_duration(keep_us)}: give 1h to 7300d, or 0 for ever", code="retention"
+                )
+            if keep_us != FOREVER and keep_us % SECOND:
+                raise Rejected(f"retention.{name} must be whole seconds", code="retention")
+        lengths = [keep_us or MAX_RETENTION_US + 1 for keep_us in levels]
+        if lengths != sorted(lengths):
+            raise Rejected("retention: raw may not outlive minute, minute not hour, hour not day", code="retention")
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionEpoch:
+    """From this event time on, raw data is kept this long. Insert-only, so that old data is found where it was put."""
+
+    from_us: int
+    raw_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    name: str
+    display_name: str = ""
+    limits: Limits = field(default_factory=Limits)
+    retention: Retention = field(default_factory=Retention)
+    raw_epochs: tuple[RetentionEpoch, ...] = ()
+    """Which raw retention held from which event time on, oldest first; before the first, the first holds."""
+    registers_devices: bool = True
+    """Whether a device is registered by its first report. Otherwise reports of unknown devices are refused."""
+    created_us: int = 0
+    revision: int = 0
+    """Grows by one with each change; an update must name the one it saw."""
+
+    def raw_keep_us(self, time_us: int) -> int:
+        """How long a report of that event time is kept."""
+        keep_us = self.raw_epochs[0].raw_us if self.raw_epochs else self.retention.raw_us
+        for epoch in self.raw_epochs:
+            if epoch.from_us <= time_us:
+                keep_us = epoch.raw_us
+        return keep_us
+
+
+WIDTHS_US = (15 * MINUTE, HOUR, 6 * HOUR)
+"""The bucket widths there are."""

@@ -1,0 +1,133 @@
+"""Time is an int of microseconds since 1970, UTC. Ranges are `[start, stop)`. `datetime` lives at the edges only."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from time import time_ns
+from typing import Protocol
+
+from widerow.model.errors import Rejected
+
+MS = 1_000
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+MIN_TIME_US = 0
+MAX_TIME_US = 1 << 53
+"""The year 2255: up to here a time is exact as a 64-bit float, too."""
+
+PRECISION_US = {"s": SECOND, "ms": MS, "us": 1}
+"""How many microseconds one unit is; nanoseconds are divided by 1,000 instead."""
+
+
+class Clock(Protocol):
+    """Where the present comes from. Passed in, so that tests own it."""
+
+    def now_us(self) -> int: ...
+
+
+class SystemClock:
+    def now_us(self) -> int:
+        return time_ns() // 1_000
+
+
+@dataclass
+class ManualClock:
+    """A clock that moves when told to."""
+
+    time_us: int
+
+    def now_us(self) -> int:
+        return self.time_us
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSpan:
+    """The times t with start_us <= t < stop_us."""
+
+    start_us: int
+    stop_us: int
+
+    def __post_init__(self) -> None:
+        if self.start_us > self.stop_us:
+            raise Rejected(f"start {format_time(self.start_us)} is after end {format_time(self.stop_us)}", code="span")
+
+
+def bucket_start(time_us: int, width_us: int) -> int:
+    """The start of the bucket of that width which holds the time; also right before 1970."""
+    return time_us - time_us % width_us
+
+
+def whole_ms(time_us: int) -> int:
+    """Rounded down to whole milliseconds, as versions are."""
+    return time_us - time_us % MS
+
+
+_RELATIVE = re.compile(r"(now)?(?:([+-])(\d+)(us|ms|s|m|h|d|w))?")
+_UNIT_US = {"us": 1, "ms": MS, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
+_EPOCH = re.compile(r"-?\d+(\.\d+)?")
+
+
+def parse_time(text: str, now_us: int) -> int:
+    """RFC 3339, epoch milliseconds, or relative to now: `now`, `-1h`, `now-7d`, `+5m`."""
+    text = text.strip()
+    match = _RELATIVE.fullmatch(text)
+    if text and match:
+        _, sign, count, unit = match.groups()
+        shift = int(count) * _UNIT_US[unit] if count else 0
+        time_us = now_us + (shift if sign == "+" else -shift)
+    elif _EPOCH.fullmatch(text):
+        time_us = round(float(text) * MS) if "." in text else int(text) * MS
+    else:
+        time_us = parse_rfc3339(text)
+    if not MIN_TIME_US <= time_us <= MAX_TIME_US:
+        raise Rejected(f"time {text!r} lies outside 1970..2255", code="time")
+    return time_us
+
+
+def parse_rfc3339(text: str) -> int:
+    """An instant with its zone, as `2026-11-15T08:00:00.25Z` or with an offset. Digits beyond microseconds are cut."""
+    try:
+        moment = datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text))
+    except ValueError:
+        raise Rejected(
+            f"time {text!r} is none of RFC 3339 (2026-11-15T08:00:00Z), epoch milliseconds, or relative (-1h, now)",
+            code="time",
+        ) from None
+    if moment.tzinfo is None:
+        raise Rejected(f"time {text!r} has no zone: add Z or an offset such as +01:00", code="time")
+    delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (delta.days * 86_400 + delta.seconds) * SECOND + delta.microseconds
+
+
+def format_time(time_us: int) -> str:
+    """RFC 3339 in UTC, with as many decimals as needed: none, three or six."""
+    try:
+        moment = datetime.fromtimestamp(time_us // SECOND, UTC)
+    except (OverflowError, OSError, ValueError):
+        return f"{time_us}us"
+    micros = time_us % SECOND
+    fraction = "" if not micros else f".{micros // MS:03d}" if micros % MS == 0 else f".{micros:06d}"
+    return f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z"
+
+
+_DURATION = re.compile(r"(\d+)\s*(us|ms|s|m|h|d|w)")
+
+
+def parse_duration(text: str) -> int:
+    """`90s`, `15m`, `6h`, `30d`, in microseconds."""
+    match = _DURATION.fullmatch(text.strip())
+    if not match:
+        raise Rejected(f"duration {text!r}: give a whole number and a unit, such as 90s, 15m, 6h or 30d", code="duration")
+    return int(match[1]) * _UNIT_US[match[2]]
+
+
+def format_duration(width_us: int) -> str:
+    for unit in ("w", "d", "h", "m", "s", "ms"):
+        if width_us and width_us % _UNIT_US[unit] == 0:
+            return f"{width_us // _UNIT_US[unit]}{unit}"
+    return f"{width_us}us"

@@ -1,0 +1,61 @@
+"""What a table is, said once for every engine.
+
+A table has partition columns (what is stored together), clustering columns (the order within a partition) and cells.
+Two kinds, by how their cells are given:
+- sparse: any named cells; each cell lives by itself, the greatest version of each wins.
+- fixed: the declared columns, always written as a whole row; the greatest version of the row wins.
+A conditional table is fixed and is written by `put_if` and `insert` alone. A windowed table expires by whole windows of
+one of its partition columns. Columns may be appended to a fixed table, never removed, renamed or reordered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+KeyType = Literal["text", "int"]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    name: str
+    type: KeyType = "text"
+    descending: bool = False
+    """Newest first: greater values come earlier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Rows expire together, window by window: `column`, a partition column in microseconds, divided by `width_us`."""
+
+    column: str
+    width_us: int
+    keep_us: int
+    """After its end a window stays readable for this long at the most; then it is dropped whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    name: str
+    partition: tuple[KeyColumn, ...]
+    clustering: tuple[KeyColumn, ...] = ()
+    columns: tuple[str, ...] = ()
+    """Of a fixed table; empty for sparse cells."""
+    conditional: bool = False
+    window: Window | None = None
+
+    def __post_init__(self) -> None:
+        if self.conditional and not self.columns:
+            raise ValueError(f"{self.name}: a conditional table has fixed columns")
+        if self.window and self.window.column not in [c.name for c in self.partition if c.type == "int"]:
+            raise ValueError(f"{self.name}: the window's column must be an int of the partition key")
+        if len(self.columns) > 32:
+            raise ValueError(f"{self.name}: at most 32 fixed columns")
+
+    @property
+    def sparse(self) -> bool:
+        return not self.columns
+
+    @property
+    def key(self) -> tuple[KeyColumn, ...]:
+        return self.partition + self.clustering

@@ -1,0 +1,83 @@
+"""The logical tables. No partition grows with the number of devices (they are sharded) or for ever (bucketed)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from widerow.model.tenant import GUARD_US
+from widerow.model.times import DAY, HOUR, format_duration
+from widerow.schema.table import KeyColumn, Table, Window
+
+SHARDS = 16
+"""Into how many partitions what a tenant has many of is spread. Stored: never change."""
+
+_TENANT = KeyColumn("tenant_id")
+_DEVICE = KeyColumn("device_id")
+_SHARD = KeyColumn("shard", "int")
+
+_WINDOW_WIDTHS_US = (6 * HOUR, DAY, 7 * DAY, 30 * DAY, 90 * DAY, 365 * DAY)
+_MOST_WINDOWS = 32
+
+
+def window_width_us(keep_us: int) -> int:
+    """The narrowest width, a multiple of every bucket's, that cuts the retention into at most 32 windows."""
+    return next((w for w in _WINDOW_WIDTHS_US if keep_us <= w * _MOST_WINDOWS), _WINDOW_WIDTHS_US[-1])
+
+
+@lru_cache(maxsize=256)
+def telemetry(keep_us: int) -> Table:
+    """Raw reports of one retention class (0: for ever). A class is part of the table's identity."""
+    name = f"telemetry_{format_duration(keep_us)}" if keep_us else "telemetry_forever"
+    window = Window("bucket", window_width_us(keep_us), keep_us + GUARD_US) if keep_us else None
+    return Table(
+        name,
+        partition=(_TENANT, _DEVICE, KeyColumn("bucket", "int"), KeyColumn("sub_bucket", "int")),
+        clustering=(KeyColumn("event_us", "int", descending=True),),
+        window=window,
+    )
+
+
+LAST_SEEN = Table(
+    "last_seen",
+    partition=(_TENANT, _SHARD),
+    clustering=(_DEVICE,),
+    columns=("bucket", "width_us", "sub_buckets", "keep_us"),
+)
+"""The newest bucket of each device: where its latest values are. Its version is the bucket: the newest event wins."""
+
+TENANTS = Table("tenants", partition=(_SHARD,), clustering=(_TENANT,), columns=("body", "revision"), conditional=True)
+DEVICES = Table(
+    "devices", partition=(_TENANT, _SHARD), clustering=(_DEVICE,), columns=("body", "revision"), conditional=True
+)
+METRICS = Table(
+    "metrics",
+    partition=(_TENANT, _SHARD),
+    clustering=(KeyColumn("metric_name"),),
+    columns=("body", "revision"),
+    conditional=True,
+)
+TOKENS = Table("tokens", partition=(_SHARD,), clustering=(KeyColumn("hash"),), columns=("body",), conditional=True)
+
+PLACEMENTS = Table(
+    "placements",
+    partition=(_TENANT, _SHARD),
+    clustering=(KeyColumn("revision", "int"),),
+    columns=("device_id", "from_us", "width_us", "sub_buckets", "reason", "created_us"),
+    conditional=True,
+)
+"""A log, insert-only: from which event time on a device has which bucket width and spread."""
+
+ERASED = Table(
+    "erased",
+    partition=(_TENANT, _SHARD),
+    clustering=(KeyColumn("revision", "int"),),
+    columns=("device_id", "metric_name", "start_us", "stop_us", "version_us", "done_us"),
+    conditional=True,
+)
+"""A log: what was erased, and up to which version. An empty device or metric means all."""
+
+META = Table("meta", partition=(KeyColumn("what"),), columns=("body",), conditional=True)
+"""Facts about the store itself: its schema version, its id."""
+
+TABLES = (LAST_SEEN, TENANTS, DEVICES, METRICS, TOKENS, PLACEMENTS, ERASED, META)
+"""Every table but the telemetry classes, which are made as tenants need them."""
