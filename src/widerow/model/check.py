@@ -31,6 +31,15 @@ def name_fault(name: str) -> str | None:
     return None
 
 
+def text_fault(text: str, max_bytes: int) -> str | None:
+    """What is wrong with a text that people wrote (a description, a tag's value), or None. Line breaks and tabs are fine."""
+    if len(text.encode(errors="surrogatepass")) > max_bytes:
+        return f"is longer than {max_bytes} bytes"
+    if any(_is_control(c) and c not in "\n\t" for c in text):
+        return "holds a control character"
+    return None
+
+
 def check_name(what: str, name: str) -> str:
     fault = name_fault(name)
     if fault:

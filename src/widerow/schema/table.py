@@ -45,6 +45,8 @@ class Table:
     window: Window | None = None
 
     def __post_init__(self) -> None:
+        if any(c.descending for c in self.partition):
+            raise ValueError(f"{self.name}: partition columns have no order")
         if self.conditional and not self.columns:
             raise ValueError(f"{self.name}: a conditional table has fixed columns")
         if self.window and self.window.column not in [c.name for c in self.partition if c.type == "int"]:

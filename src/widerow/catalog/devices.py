@@ -1,0 +1,306 @@
+"""Devices in the store, and the registration of devices by their reports.
+
+Rule 1: `limits.devices` is exact within a process: never exceeded, and nothing is refused while there is room. Every device
+that comes or goes does so holding its tenant's roster lock. (Processes that share a store each count what they read last.)
+Rule 2: a name the roster does not know is looked for in the store before it is refused.
+Rule 3: known devices cost no Python per name; unknown ones one insert for all of them.
+Removing a device removes its row: erasing its data is the work of others.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Literal
+
+import numpy as np
+
+from widerow.catalog.forms import check
+from widerow.catalog.match import Match, Page, cursor_of, read_cursor
+from widerow.catalog.records import FIRST_REVISION, Records, pack, shard_of, shards_of
+from widerow.catalog.roster import Roster
+from widerow.engine.port import Engine, Span
+from widerow.engine.rows import NEVER, Column, Rows
+from widerow.model.arrays import Bytes, Flags, frozen
+from widerow.model.batch import CellKind, Cells
+from widerow.model.device import Device
+from widerow.model.errors import Conflict, NotFound, Rejected
+from widerow.model.intern import NameTable
+from widerow.model.names import Coded, Names
+from widerow.model.tenant import Tenant
+from widerow.model.times import SECOND, Clock, whole_ms
+from widerow.schema.tables import DEVICES, SHARDS
+
+KNOWN, UNKNOWN_DEVICE, DEVICE_LIMIT = 0, 1, 2
+"""What `register` says of a name. The last two are refusals, with the codes `unknown-device` and `device-limit`."""
+
+_COLUMNS = Names.of(("body", "revision"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Registered:
+    codes: Bytes
+    """Per name: KNOWN, UNKNOWN_DEVICE or DEVICE_LIMIT."""
+    added: int = 0
+    """How many devices this call registered."""
+
+    def __post_init__(self) -> None:
+        frozen(self.codes)
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of one device of a bulk upsert."""
+
+    name: str
+    outcome: Literal["created", "updated", "refused"]
+    code: str = ""
+    reason: str = ""
+    device: Device | None = None
+    """As it is now stored; None where it was refused."""
+
+
+class Devices:
+    """Safe to share between threads. Raises `NotFound`, `Conflict`, and `Rejected` for what may not be stored.
+
+    `reload_us`: how old a roster may become before it is read again, for processes that share a store with others that
+    change devices; None where this process is the only one.
+    """
+
+    def __init__(self, engine: Engine, clock: Clock, *, refresh_us: int = 10 * SECOND, reload_us: int | None = None) -> None:
+        self.engine, self.clock = engine, clock
+        self.refresh_us, self.reload_us = refresh_us, reload_us
+        self._records = Records(engine, DEVICES, Device, "device")
+        self._rosters: dict[str, Roster] = {}
+        self._rosters_lock = threading.Lock()
+
+    def get(self, tenant: str, name: str) -> Device:
+        return self._records.get((tenant,), name).value
+
+    def create(self, tenant: Tenant, device: Device) -> Device:
+        """Register one device as described, also for a tenant whose devices do not register themselves."""
+        result = self._entered(tenant, [device])[0]
+        if isinstance(result, Device):
+            return result
+        if result == DEVICE_LIMIT:
+            raise Rejected(_limit_reason(tenant), code="device-limit")
+        raise Conflict(f"device {device.name!r} exists already")
+
+    def update(self, tenant: str, name: str, change: Callable[[Device], Device], *, expected: int | None = None) -> Device:
+        """Store what `change` makes of it; with an `expected` revision (the ETag), only if it is still at that one.
+
+        `change` may be called again when another process was faster, so it must be a function of its argument.
+        """
+
+        def checked(old: Device) -> Device:
+            new = replace(change(old), name=old.name, created_us=old.created_us)
+            check(new)
+            return new
+
+        return self._records.update((tenant,), name, checked, expected)
+
+    def delete(self, tenant: str, name: str, *, expected: int | None = None) -> Device:
+        """Remove the row; the device is unknown again, and its place is free."""
+        roster = self._roster(tenant)
+        with roster.lock:
+            try:
+                device = self._records.remove((tenant,), name, expected)
+            except NotFound:
+                roster.remove(name)
+                raise
+            except Conflict:
+                raise
+            except BaseException:
+                roster.unload()  # it may have gone: only the store knows
+                raise
+            roster.remove(name)
+        return device
+
+    def delete_all(self, tenant: str) -> None:
+        """Remove every row of a tenant. Repeating is harmless."""
+        roster = self._roster(tenant)
+        with roster.lock:
+            try:
+                self._records.remove_all((tenant,), whole_ms(self.clock.now_us()))
+            finally:
+                roster.unload()
+
+    def count(self, tenant: str) -> int:
+        roster = self._ready(tenant)
+        with roster.lock:
+            self._load(tenant, roster)
+            return roster.count
+
+    def list(self, tenant: str, match: Match | None = None, *, limit: int | None = None, after: str | None = None) -> Page:
+        """The devices that match, from behind the cursor `after` on, at most `limit` of them."""
+        found = self._matching(tenant, match or Match(), limit, after)
+        devices = tuple(islice(found, limit))
+        more = limit is not None and next(found, None) is not None
+        return Page(devices, cursor_of(shard_of(devices[-1].name), devices[-1].name) if more and devices else None)
+
+    def apply(self, tenant: Tenant, devices: Sequence[Device]) -> Sequence[Applied]:
+        """Create each device, or replace its description; one result per device, in order.
+
+        An `Unavailable` leaves some applied and some not; repeating the call is harmless.
+        """
+        results: dict[int, Applied] = {}
+        accepted: dict[str, int] = {}
+        for i, device in enumerate(devices):
+            try:
+                check(device)
+            except Rejected as error:
+                results[i] = Applied(device.name, "refused", error.code, str(error))
+                continue
+            if accepted.setdefault(device.name, i) != i:
+                results[i] = Applied(device.name, "refused", "conflict", f"device {device.name!r} is given twice")
+        entered = self._entered(tenant, [devices[i] for i in accepted.values()])
+        for i, result in zip(accepted.values(), entered, strict=True):
+            name = devices[i].name
+            if isinstance(result, Device):
+                results[i] = Applied(name, "created", device=result)
+            elif result == DEVICE_LIMIT:
+                results[i] = Applied(name, "refused", "device-limit", _limit_reason(tenant))
+            else:
+                results[i] = self._replaced(tenant.name, devices[i])
+        return [results[i] for i in range(len(devices))]
+
+    def register(self, tenant: Tenant, names: Names) -> Registered:
+        """Make the devices of a batch known, or say why not. Names have been checked; they may repeat."""
+        roster = self._ready(tenant.name)
+        known = roster.known(names)
+        if known.all():
+            return Registered(np.zeros(len(names), np.uint8))
+        codes = np.zeros(len(names), np.uint8)
+        missing = np.flatnonzero(~known)
+        table = NameTable(len(missing))
+        distinct = table.add(names.take(missing))
+        candidates = table.names()
+        results = np.zeros(len(candidates), np.uint8)
+        with roster.lock:
+            self._load(tenant.name, roster)
+            unknown = np.flatnonzero(~roster.known(candidates))
+            bodies = Coded.constant(pack(Device(name="", created_us=self.clock.now_us())), len(unknown))
+            results[unknown], added = self._enter(
+                tenant, roster, candidates.take(unknown), bodies, may_add=tenant.registers_devices
+            )
+        codes[missing] = results[distinct]
+        return Registered(codes, int(added.sum()))
+
+    def _entered(self, tenant: Tenant, devices: Sequence[Device]) -> Sequence[Device | int]:
+        """For each of these distinct devices: itself if it was created, else KNOWN (it exists) or DEVICE_LIMIT."""
+        for device in devices:
+            check(device)
+        now_us = self.clock.now_us()
+        made = [replace(device, created_us=now_us, revision=FIRST_REVISION) for device in devices]
+        names = Names.of([device.name for device in devices])
+        roster = self._ready(tenant.name)
+        results: list[Device | int] = [KNOWN] * len(made)
+        with roster.lock:
+            self._load(tenant.name, roster)
+            unknown = np.flatnonzero(~roster.known(names))
+            bodies = Coded(Names.of([pack(made[i]) for i in unknown]), np.arange(len(unknown), dtype=np.int32))
+            entered, added = self._enter(tenant, roster, names.take(unknown), bodies, may_add=True)
+        for i, code, is_new in zip(unknown.tolist(), entered.tolist(), added.tolist(), strict=True):
+            results[i] = made[i] if is_new else int(code)
+        return results
+
+    def _enter(self, tenant: Tenant, roster: Roster, names: Names, bodies: Coded, *, may_add: bool) -> tuple[Bytes, Flags]:
+        """Insert distinct names that the roster does not know, while there is room; the lock is held.
+
+        Gives a code per name, and which names this call inserted. A name that is found in the store takes a place as well:
+        another process registered it, and it had not been counted.
+        """
+        allowed = tenant.limits.devices
+        room = max(0, allowed - roster.count) if allowed else len(names)
+        tried = np.arange(min(room, len(names)) if may_add else 0)
+        rest = np.arange(len(tried), len(names))
+        codes = np.full(len(names), DEVICE_LIMIT if may_add else UNKNOWN_DEVICE, np.uint8)
+        added = np.zeros(len(names), np.bool_)
+        try:
+            if len(tried):
+                added[tried] = self.engine.insert(DEVICES, self._rows(tenant.name, names.take(tried), bodies.take(tried)))
+                roster.add(names.take(tried))
+            found = rest[self._stored(tenant.name, roster, names.take(rest))]
+        except BaseException:
+            roster.unload()  # some may have been inserted: only the store knows
+            raise
+        roster.add(names.take(found))
+        codes[tried] = codes[found] = KNOWN
+        return codes, added
+
+    def _rows(self, tenant: str, names: Names, bodies: Coded) -> Rows:
+        n = len(names)
+        number, kind = np.full(2 * n, np.nan), np.full(2 * n, CellKind.TEXT, np.uint8)
+        name, text = np.zeros(2 * n, np.int32), np.full(2 * n, -1, np.int32)
+        text[0::2] = bodies.codes
+        name[1::2], kind[1::2], number[1::2] = 1, CellKind.NUMBER, FIRST_REVISION
+        cells = Cells(np.arange(0, 2 * n + 1, 2), _COLUMNS, name, kind, number, bodies.names, text)
+        keys: dict[str, Column] = {
+            "tenant_id": Coded.constant(tenant, n),
+            "shard": shards_of(names),
+            "device_id": Coded(names, np.arange(n, dtype=np.int32)),
+        }
+        return Rows(keys, np.full(n, whole_ms(self.clock.now_us())), np.full(n, NEVER), cells)
+
+    def _stored(self, tenant: str, roster: Roster, names: Names) -> Flags:
+        """Which of the names are in the store, reading each at most once every `refresh_us` while it is not."""
+        now_us = self.clock.now_us()
+        absent = roster.lately_absent(names, now_us)
+        found = np.zeros(len(names), np.bool_)
+        for i in np.flatnonzero(~absent).tolist():
+            found[i] = self._records.find((tenant,), names[i]) is not None
+        roster.note_absent(names.take(np.flatnonzero(~absent & ~found)), now_us)
+        return found
+
+    def _replaced(self, tenant: str, device: Device) -> Applied:
+        try:
+            return Applied(device.name, "updated", device=self.update(tenant, device.name, lambda _: device))
+        except Rejected as error:
+            return Applied(device.name, "refused", error.code, str(error))
+
+    def _matching(self, tenant: str, match: Match, limit: int | None, after: str | None) -> Iterator[Device]:
+        first, name = read_cursor(after) if after else (0, "")
+        for shard in range(first, SHARDS):
+            last = name if shard == first else ""
+            span = Span(max(match.prefix, last) or None, match.stop())
+            # One more for the last one of the page before, one more to see whether another page follows.
+            most = limit + 2 if limit is not None and match.everything() else None
+            for stored in self._records.scan((tenant,), [shard], span, limit=most, wanted=match.sieve()):
+                if stored.name != last and match.holds(stored.value):
+                    yield stored.value
+
+    def _roster(self, tenant: str) -> Roster:
+        with self._rosters_lock:
+            return self._rosters.setdefault(tenant, Roster(self.refresh_us))
+
+    def _ready(self, tenant: str) -> Roster:
+        """The tenant's roster, loaded; read again when it is due, by one thread while the others go on with the old one."""
+        roster = self._rosters.get(tenant) or self._roster(tenant)
+        if not roster.loaded:
+            with roster.lock:
+                self._load(tenant, roster)
+        elif self._is_due(roster) and roster.lock.acquire(blocking=False):
+            try:
+                roster.load(self._names(tenant), self.clock.now_us())
+            finally:
+                roster.lock.release()
+        return roster
+
+    def _is_due(self, roster: Roster) -> bool:
+        return self.reload_us is not None and self.clock.now_us() - roster.loaded_us >= self.reload_us
+
+    def _load(self, tenant: str, roster: Roster) -> None:
+        """Load the roster unless it is; the lock is held."""
+        if not roster.loaded:
+            roster.load(self._names(tenant), self.clock.now_us())
+
+    def _names(self, tenant: str) -> Iterator[Names]:
+        for rows in self.engine.scan(DEVICES, [(tenant, shard) for shard in range(SHARDS)], columns=("revision",)):
+            column = self._records.names(rows)
+            yield column.names.take(column.codes)
+
+
+def _limit_reason(tenant: Tenant) -> str:
+    return f"{tenant.name} has as many devices as limits.devices allows ({tenant.limits.devices}): raise it or delete some"

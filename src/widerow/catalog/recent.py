@@ -1,0 +1,57 @@
+"""What was read lately: a bounded cache whose entries are trusted for a while, then read again.
+
+Rule 1: an entry is at most `keep_us` old when it is given out.
+Rule 2: after `forget`, nothing that was read before it can come back, not even by a reader that was slow to store it.
+Rule 3: at most `capacity` entries; the one that was used least recently goes first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
+
+
+class Recent(Generic[V]):
+    """Values by name. Safe to share between threads.
+
+    A reader takes `mark()`, reads the store, then calls `put(..., mark)`; a `forget` in between makes that put void.
+    """
+
+    def __init__(self, capacity: int, keep_us: int) -> None:
+        self.capacity, self.keep_us = capacity, keep_us
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[str, tuple[V, int]] = OrderedDict()
+        self._forgotten = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, name: str, now_us: int) -> V | None:
+        with self._lock:
+            entry = self._entries.get(name)
+            # A clock that was set back must not make an entry live longer, hence the absolute value.
+            if entry is None or abs(now_us - entry[1]) >= self.keep_us:
+                return None
+            self._entries.move_to_end(name)
+            return entry[0]
+
+    def mark(self) -> int:
+        return self._forgotten
+
+    def put(self, name: str, value: V, now_us: int, mark: int) -> None:
+        with self._lock:
+            if mark != self._forgotten:
+                return
+            self._entries[name] = (value, now_us)
+            self._entries.move_to_end(name)
+            if len(self._entries) > self.capacity:
+                self._entries.popitem(last=False)
+
+    def forget(self, name: str) -> None:
+        """Call it after the store has changed."""
+        with self._lock:
+            self._forgotten += 1
+            self._entries.pop(name, None)

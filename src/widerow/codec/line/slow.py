@@ -1,0 +1,224 @@
+"""One line, read by plain Python: for the lines the kernels leave aside, and the only place where a line is refused.
+
+A line is checked from left to right and refused for the first fault: the measurement, each tag (its form, then its name,
+then its value), the device, each field (its form, the metric's name, the value), the time, and what follows it.
+The rules of the format are in `widerow.codec.line`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from widerow.codec.line.floats import MAX_INTEGER
+from widerow.codec.line.naming import LineNaming
+from widerow.model.batch import RECEIVED_TAG, CellKind
+from widerow.model.check import MAX_TEXT_BYTES, name_fault
+from widerow.model.errors import Refusal
+from widerow.model.times import HOUR, MAX_TIME_US, MIN_TIME_US, MINUTE, PRECISION_US
+
+UNIT_US = {**PRECISION_US, "u": 1, "µ": 1, "μ": 1, "m": MINUTE, "h": HOUR, "ns": 0, "n": 0}
+"""Microseconds of one unit of time, by each spelling of a precision; 0 stands for nanoseconds, a thousand of which make one."""
+
+_SPACE = re.compile(rb"(?<!\\) ")
+_COMMA = re.compile(rb"(?<!\\),")
+_EQUALS = re.compile(rb"(?<!\\)=")
+_KEY_END = re.compile(rb"(?<!\\)[=, ]")
+_ESCAPE = re.compile(rb"\\([,= ])")
+_TEXT = re.compile(rb'"((?:[^"\\]+|\\.)*+)"', re.DOTALL)
+_TEXT_ESCAPE = re.compile(rb'\\(["\\])')
+_VALUE_END = re.compile(rb"[, ]")
+_BLANKS = re.compile(rb"[ \t]+")
+_FLOAT = re.compile(rb"-?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
+_INTEGER = re.compile(rb"(-?)([0-9]++)i|()([0-9]++)u")
+_NOT_FINITE = re.compile(rb"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
+_TIME = re.compile(rb"(-?)([0-9]++)")
+_BOOLEANS = {
+    **dict.fromkeys((b"t", b"T", b"true", b"True", b"TRUE"), 1.0),
+    **dict.fromkeys((b"f", b"F", b"false", b"False", b"FALSE"), 0.0),
+}
+
+
+class Fault(Exception):  # noqa: N818
+    """Why a line is refused."""
+
+    def __init__(self, code: str, what: str) -> None:
+        super().__init__(what)
+        self.code = code
+
+    def refusal(self, position: int) -> Refusal:
+        """Positions count from 0 as everywhere; the words count lines from 1 as editors do."""
+        return Refusal(self.code, f"line {position + 1}: {self}", positions=(position,))
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """What the part of a line before its first space says."""
+
+    measurement: str
+    device: str
+    tags: dict[str, str]
+    """Those that are kept."""
+    folded: tuple[str, ...]
+    suffix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line that was read."""
+
+    device: str
+    time_us: int
+    cells: list[tuple[str, CellKind, float | str]]
+
+
+def read_line(line: bytes, naming: LineNaming, unit_us: int, now_us: int) -> Line:
+    """A line without its line end and without blanks before it; raises `Fault`."""
+    line = line.removesuffix(b"\r")
+    gap = _SPACE.search(line)
+    series = read_series(line[: gap.start()] if gap else line, naming)
+    cells: list[tuple[str, CellKind, float | str]] = []
+    i = _skip_blanks(line, gap.end()) if gap else len(line)
+    if i == len(line):
+        raise Fault("no-values", "no field follows the tags")
+    while True:
+        end = _KEY_END.search(line, i)
+        if end is None or end[0] != b"=":
+            raise Fault("syntax", f"{_shown(line[i : end.start() if end else None])}: a field must be written name=value")
+        name = read_metric(line[i : end.start()], series.measurement, series.suffix, naming)
+        i, kind, value = _value(line, end.end(), _shown(line[i : end.start()]))
+        cells.append((name, kind, value))
+        if i == len(line) or line[i : i + 1] == b" ":
+            break
+        i += 1
+    cells += [(tag, CellKind.TAG, value) for tag, value in series.tags.items()]
+    time_us = _time(line[i:].strip(b" \t"), unit_us)
+    if time_us is None:
+        time_us = now_us
+        cells.append((RECEIVED_TAG[0], CellKind.TAG, RECEIVED_TAG[1]))
+    return Line(series.device, time_us, cells)
+
+
+def read_series(text: bytes, naming: LineNaming) -> Series:
+    """Measurement and tags; raises `Fault`."""
+    first, *pairs = _COMMA.split(text)
+    measurement = _name("measurement", first)
+    tags: dict[str, str] = {}
+    for pair in pairs:
+        parts = _EQUALS.split(pair)
+        if len(parts) < 2:
+            raise Fault("syntax", f"tag {_shown(pair)} has no value: write name=value")
+        tag = _name("tag", parts[0])
+        if len(parts) > 2:
+            raise Fault("syntax", f"tag {_shown(parts[0])}: write \\= for an equals sign in the value")
+        if tag in tags:
+            raise Fault("syntax", f"tag {_shown(parts[0])} is given twice")
+        tags[tag] = _tag_value(parts[1], _shown(parts[0]))
+    device_tag = naming.device_of(tags)
+    if device_tag is None:
+        raise Fault("device-missing", f"none of the tags {', '.join(naming.device_tags)} names a device")
+    fault = name_fault(tags[device_tag])
+    if fault:
+        raise Fault("name", f"device {_shown(tags[device_tag].encode())} {fault}")
+    kept = {tag: value for tag, value in tags.items() if tag != device_tag and tag not in naming.fold_tags}
+    return Series(measurement, tags[device_tag], kept, tuple(naming.folded_of(tags)), naming.suffix_of(tags))
+
+
+def read_metric(field: bytes, measurement: str, suffix: str, naming: LineNaming) -> str:
+    """The metric of a field; raises `Fault`."""
+    metric = naming.metric_of(measurement, _name("field", field), suffix)
+    fault = name_fault(metric)
+    if fault:
+        raise Fault("name", f"metric {_shown(metric.encode())} {fault}")
+    return metric
+
+
+def _name(what: str, raw: bytes) -> str:
+    try:
+        name = _ESCAPE.sub(rb"\1", raw).decode()
+    except UnicodeDecodeError:
+        raise Fault("name", f"{what} {_shown(raw)} is not UTF-8") from None
+    fault = name_fault(name)
+    if fault:
+        raise Fault("name", f"{what} {_shown(raw)} {fault}")
+    return name
+
+
+def _tag_value(raw: bytes, tag: str) -> str:
+    if not raw:
+        raise Fault("syntax", f"tag {tag} has no value: leave the tag out instead")
+    return _text(_ESCAPE.sub(rb"\1", raw), f"tag {tag}")
+
+
+def _text(raw: bytes, what: str) -> str:
+    if len(raw) > MAX_TEXT_BYTES:
+        raise Fault("text-too-long", f"{what}: a text of {len(raw)} bytes; {MAX_TEXT_BYTES} are allowed")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise Fault("syntax", f"{what}: the text {_shown(raw)} is not UTF-8") from None
+
+
+def _value(line: bytes, i: int, field: str) -> tuple[int, CellKind, float | str]:
+    """Where the value at i ends, its kind and what it is."""
+    if line[i : i + 1] == b'"':
+        match = _TEXT.match(line, i)
+        if match is None:
+            raise Fault("syntax", f"field {field}: the text has no closing quote")
+        if line[match.end() : match.end() + 1] not in (b"", b",", b" "):
+            raise Fault("syntax", f"field {field}: text follows the closing quote")
+        return match.end(), CellKind.TEXT, _text(_TEXT_ESCAPE.sub(rb"\1", match[1]), f"field {field}")
+    end = _VALUE_END.search(line, i)
+    stop = end.start() if end else len(line)
+    return stop, CellKind.NUMBER, _number(line[i:stop], field)
+
+
+def _number(token: bytes, field: str) -> float:
+    if token in _BOOLEANS:
+        return _BOOLEANS[token]
+    if _FLOAT.fullmatch(token):
+        value = float(token)
+        if value in (float("inf"), float("-inf")):
+            raise Fault("not-finite", f"field {field}: {_shown(token)} is too large for a 64-bit float")
+        return value
+    match = _INTEGER.fullmatch(token)
+    if match:
+        sign, digits = (match[1], match[2]) if match[2] else (match[3], match[4])
+        digits = digits.lstrip(b"0") or b"0"
+        if len(digits) > 16 or int(digits) > MAX_INTEGER:
+            raise Fault("integer-range", f"field {field}: {_shown(token)} is beyond 2^53; send it as a text or a float")
+        return float(-int(digits) if sign else int(digits))
+    if _NOT_FINITE.fullmatch(token):
+        raise Fault("not-finite", f"field {field}: {_shown(token)} is not a finite number")
+    if not token:
+        raise Fault("syntax", f"field {field} has no value")
+    raise Fault("syntax", f"field {field}: {_shown(token)} is not a number")
+
+
+def _time(text: bytes, unit_us: int) -> int | None:
+    if not text:
+        return None
+    token, *rest = _BLANKS.split(text, 1)
+    match = _TIME.fullmatch(token)
+    if match is None:
+        raise Fault("time", f"{_shown(token)} is not a time: write a whole number")
+    if rest:
+        raise Fault("syntax", f"{_shown(rest[0])} follows the time")
+    digits = match[2].lstrip(b"0") or b"0"
+    if len(digits) <= 20:
+        count = -int(digits) if match[1] else int(digits)
+        time_us = count * unit_us if unit_us else count // 1000
+        if MIN_TIME_US <= time_us <= MAX_TIME_US:
+            return time_us
+    raise Fault("time", f"the time {_shown(token)} lies outside 1970..2255; is the precision right?")
+
+
+def _skip_blanks(line: bytes, i: int) -> int:
+    match = _BLANKS.match(line, i)
+    return match.end() if match else i
+
+
+def _shown(raw: bytes) -> str:
+    """A piece of the line for the reason: quoted, cut to 80 bytes, unprintable bytes escaped."""
+    text = raw[:80].decode(errors="backslashreplace")
+    return '"' + "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text) + '"'

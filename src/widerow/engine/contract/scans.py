@@ -1,0 +1,198 @@
+"""Laws of scanning: limits, columns, cursors, first appearances."""
+
+from __future__ import annotations
+
+from widerow.engine.contract.plain import (
+    Fragment,
+    Logical,
+    Shape,
+    Tag,
+    gather,
+    keys,
+    logical,
+    merged,
+    rows_from,
+    sparse_rows,
+    values,
+)
+from widerow.engine.contract.tables import FIXED, NAMED, SINGLE, SPARSE, START_US, V1, V2, V3, WINDOWED, A
+from widerow.engine.port import ALL, Engine, Span
+from widerow.engine.rows import Cursor, Key
+from widerow.model.times import HOUR, SECOND, ManualClock
+from widerow.schema.table import Table
+
+
+class ScanLaws:
+    def test_a_limit_counts_logical_rows_in_each_partition(self, engine: Engine) -> None:
+        parts: list[Key] = [("p", n) for n in range(3)]
+        for version in (V1, V2, V3):  # three fragments a row
+            rows = [((*at, n), {f"v{version}": 1.0}) for at in parts for n in range(6)]
+            engine.write([(SPARSE, sparse_rows(SPARSE, rows, version_us=version))])
+        whole = logical(engine, SPARSE, parts)
+        for limit in (1, 2, 5, 6, 7, 1000):
+            for asked in (parts, None):
+                found = logical(engine, SPARSE, asked, limit=limit)
+                assert found == {at: whole[at][:limit] for at in parts}
+        assert keys(logical(engine, SPARSE, [parts[1]], Span(1, 4), limit=2)[parts[1]]) == [(3,), (2,)]
+
+    def test_a_limit_counts_only_what_is_shown(self, engine: Engine, clock: ManualClock) -> None:
+        fragments = [
+            Fragment((*A, n), {"even" if n % 2 == 0 else "odd": 1.0}, V1, START_US + (n + 1) * SECOND) for n in range(10)
+        ]
+        engine.write([(SPARSE, rows_from(SPARSE, fragments))])
+        assert keys(logical(engine, SPARSE, [A], limit=2, columns=["odd"])[A]) == [(9,), (7,)]
+        engine.delete(SPARSE, [A], Span(8, 10), version_us=V1)
+        clock.time_us = START_US + 5 * SECOND
+        assert keys(logical(engine, SPARSE, [A], limit=2)[A]) == [(7,), (6,)]
+        assert keys(logical(engine, SPARSE, [A], limit=9)[A]) == [(7,), (6,), (5,)]
+
+    def test_columns_name_the_cells_wanted_tags_included(self, engine: Engine) -> None:
+        cells: list[Shape] = [
+            {"a": 1.0, "b": "x", Tag("a"): "tag"},
+            {"b": "y"},
+            {"c": 1.0, Tag("b"): "tag"},
+            {"a": b"record"},
+        ]
+        engine.write([(SPARSE, sparse_rows(SPARSE, [((*A, -n), row) for n, row in enumerate(cells)], version_us=V1))])
+
+        def check(columns: list[str], want: list[tuple[int, Shape]]) -> None:
+            for asked in ([A], None):
+                found = logical(engine, SPARSE, asked, columns=columns)
+                assert values(found.get(A, [])) == [((-n,), row) for n, row in want]
+
+        check(["a"], [(0, {"a": 1.0, Tag("a"): "tag"}), (3, {"a": b"record"})])
+        check(["b"], [(0, {"b": "x"}), (1, {"b": "y"}), (2, {Tag("b"): "tag"})])
+        check(["c", "nobody"], [(2, {"c": 1.0})])
+        check(["nobody"], [])
+        check(["a", "b", "c"], list(enumerate(cells)))
+
+    def test_a_wanted_column_shows_its_winner_whatever_else_the_row_holds(self, engine: Engine) -> None:
+        engine.write([(SPARSE, sparse_rows(SPARSE, [((*A, 7), {"a": 1.0, "b": 1.0})], version_us=V1))])
+        engine.write([(SPARSE, sparse_rows(SPARSE, [((*A, 7), {"a": "new"})], version_us=V2))])
+        assert values(logical(engine, SPARSE, [A], columns=["a"])[A]) == [((7,), {"a": "new"})]
+        assert values(logical(engine, SPARSE, [A], columns=["b"])[A]) == [((7,), {"b": 1.0})]
+
+    def test_columns_of_a_fixed_table_can_be_chosen(self, engine: Engine) -> None:
+        rows: list[tuple[Key, Shape]] = [
+            (("p", "n"), {"size": 1.0, "body": "b"}),
+            (("p", "o"), {"more": "m"}),
+        ]
+        engine.write([(FIXED, sparse_rows(FIXED, rows, version_us=V1))])
+        assert values(logical(engine, FIXED, [("p",)], columns=["body"])[("p",)]) == [(("n",), {"body": "b"})]
+
+    def test_pages_of_any_size_of_a_partition_make_the_whole(self, engine: Engine) -> None:
+        for version in (V1, V2):
+            rows: list[tuple[Key, Shape]] = [
+                ((*A, n), {f"v{version}": float(n), "x": str(version)}) for n in range(0, 40, 1 if version == V1 else 3)
+            ]
+            engine.write([(SPARSE, sparse_rows(SPARSE, rows, version_us=version))])
+        for span in (ALL, Span(3, 30)):
+            whole = logical(engine, SPARSE, [A], span)
+            for size in (1, 2, 3, 7, 39, 40, 41):
+                assert merged(pages(engine, SPARSE, A, span, size)) == whole
+
+    def test_every_chunk_can_be_resumed_after(self, engine: Engine) -> None:
+        parts: list[Key] = [("p", n) for n in range(4)]
+        rows = [((*at, n), {"t": float(n)}) for k, at in enumerate(parts) for n in range((1500, 1, 700, 20)[k])]
+        engine.write([(SPARSE, sparse_rows(SPARSE, rows, version_us=V1))])
+        for asked in (parts, parts[::-1], None):
+            for span in (ALL, Span(5, 1200)):
+                chunks = list(engine.scan(SPARSE, asked, span))
+                for i, chunk in enumerate(chunks):
+                    assert chunk.cursor is not None
+                    rest = logical(engine, SPARSE, asked, span, after=chunk.cursor)
+                    assert rest == gather(SPARSE, chunks[i + 1 :])
+
+    def test_a_cursor_inside_one_partition_resumes_a_scan_of_many(self, engine: Engine) -> None:
+        parts: list[Key] = [("p", n) for n in (3, 1, 2)]
+        rows = [((*at, n), {"t": float(n)}) for at in parts for n in range(10)]
+        engine.write([(SPARSE, sparse_rows(SPARSE, rows, version_us=V1))])
+        whole = logical(engine, SPARSE, parts)
+        for k, at in enumerate(parts):
+            for taken in (1, 4, 9, 10):
+                (page,) = engine.scan(SPARSE, [at], limit=taken)
+                rest = logical(engine, SPARSE, parts, after=page.cursor)
+                want = {at: whole[at][taken:]} if taken < 10 else {}
+                assert rest == want | {other: whole[other] for other in parts[k + 1 :]}
+                assert list(rest) == [*want, *parts[k + 1 :]]
+
+    def test_the_last_cursor_gives_nothing_more(self, engine: Engine) -> None:
+        for table, key in (
+            (SPARSE, ("p", 0, 1)),
+            (SINGLE, ("p", "q")),
+            (NAMED, ("p", "", 0)),
+            (WINDOWED, ("p", START_US, 1)),
+        ):
+            engine.write([(table, sparse_rows(table, [(key, {"t": 1.0})], version_us=V1))])
+            for asked in ([key[: len(table.partition)]], None):
+                *_, last = engine.scan(table, asked)
+                assert logical(engine, table, asked, after=last.cursor) == {}
+
+    def test_a_cursor_outlives_its_row(self, engine: Engine) -> None:
+        parts: list[Key] = [("p", 0), ("p", 1)]
+        engine.write(
+            [(SPARSE, sparse_rows(SPARSE, [((*at, n), {"t": 1.0}) for at in parts for n in range(5)], version_us=V1))]
+        )
+        (page,) = engine.scan(SPARSE, [parts[0]], limit=2)
+        engine.delete(SPARSE, [parts[0]], Span(3, 5), version_us=V2)
+        assert keys(logical(engine, SPARSE, [parts[0]], after=page.cursor)[parts[0]]) == [(2,), (1,), (0,)]
+        engine.delete(SPARSE, [parts[0]], version_us=V2)
+        assert list(logical(engine, SPARSE, parts, after=page.cursor)) == [parts[1]]
+
+    def test_a_scan_of_all_shows_every_window_once(self, engine: Engine) -> None:
+        buckets = [START_US - n * HOUR // 2 for n in range(30)]
+        rows = [((owner, bucket, bucket + n), {"t": float(n)}) for owner in "abc" for bucket in buckets for n in range(3)]
+        engine.write([(WINDOWED, sparse_rows(WINDOWED, rows, version_us=V1))])
+        found = logical(engine, WINDOWED, None)
+        assert set(found) == {(owner, bucket) for owner in "abc" for bucket in buckets}
+        assert all(keys(rows) == [(at[1] + n,) for n in (2, 1, 0) if isinstance(at[1], int)] for at, rows in found.items())
+        chunks = list(engine.scan(WINDOWED, None))
+        assert all(
+            logical(engine, WINDOWED, None, after=chunk.cursor) == gather(WINDOWED, chunks[i + 1 :])
+            for i, chunk in enumerate(chunks)
+        )
+
+    def test_first_shows_the_first_appearance_of_every_cell(self, engine: Engine) -> None:
+        parts: list[Key] = [("p", 0), ("p", 1)]
+        shapes: list[Shape] = [
+            {"t": 1.0},
+            {"t": 2.0, "u": "x"},
+            {Tag("t"): "tag", "u": "y"},
+            {"w": b"z", "t": "s"},
+        ]
+        rows = [((*at, -n), shapes[n % 4] if n < 60 else {"rare": 1.0}) for at in parts for n in range(64)]
+        engine.write([(SPARSE, sparse_rows(SPARSE, rows, version_us=V1))])
+        engine.write([(SPARSE, sparse_rows(SPARSE, [(("p", 1, -7), {"v": 0.5})], version_us=V2))])
+        for asked in (parts, None):
+            for span in (ALL, Span(-60, -2)):
+                for columns in (None, ["t", "v"]):
+                    whole = logical(engine, SPARSE, asked, span, columns=columns)
+                    check_first(whole, logical(engine, SPARSE, asked, span, columns=columns, first=True))
+
+
+def pages(engine: Engine, table: Table, at: Key, span: Span, size: int) -> list[Logical]:
+    """A partition, `size` rows at a time."""
+    after: Cursor | None = None
+    found: list[Logical] = []
+    while True:
+        chunks = list(engine.scan(table, [at], span, limit=size, after=after))
+        if not chunks:
+            return found
+        found.append(gather(table, chunks))
+        assert len(found[-1][at]) <= size
+        after = chunks[-1].cursor
+        assert after is not None
+
+
+def check_first(whole: Logical, found: Logical) -> None:
+    """What `first` found is part of the whole, and holds the first appearance of every cell of each partition."""
+    assert list(found) == list(whole)
+    for at, rows in whole.items():
+        here = dict(found[at])
+        assert keys(found[at]) == [clustering for clustering, _ in rows if clustering in here], "rows in order"
+        seen: set[str | Tag] = set()
+        for clustering, cells in rows:
+            shown = here.get(clustering, {})
+            assert shown.items() <= cells.items(), "nothing but live cells"
+            assert cells.keys() - seen <= shown.keys(), "first appearances"
+            seen |= cells.keys()

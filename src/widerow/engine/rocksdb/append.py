@@ -1,0 +1,160 @@
+"""Writing sparse tables: rows to keys and values, and the shapes that go with them.
+
+A shape is put once per partition, in the same write as the first row that needs it. Which (partition, shape) pairs are
+there already is remembered in a bounded set of 128-bit hashes; forgetting costs one more put, never correctness.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rocksdict import ColumnFamily, WriteBatch
+
+from widerow.engine.rocksdb.keys import Strings, encode_keys
+from widerow.engine.rocksdb.pieces import ROWS, SHAPES, SUFFIX
+from widerow.engine.rocksdb.values import encode_shape, encode_sparse, shape_hashes
+from widerow.engine.rows import Rows
+from widerow.model.arrays import Bytes, Flags, Hashes, Ints
+from widerow.model.hashing import SEED, hash_at, mix
+from widerow.model.kernel import kernel
+from widerow.model.times import MS
+from widerow.schema.table import Table
+
+_ROWS = ROWS[0]
+_SLOTS = 1 << 21
+"""Of the set of known shapes: 32 MiB, room for 1.4M partitions being written at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Rows ready to be put: everything that needs no lock is done."""
+
+    rows: Rows
+    keys: Strings
+    values: Strings
+    shapes: Hashes
+    """Hash of each row's shape."""
+    prefix_length: Ints
+    pairs: Hashes
+    """Two independent 64-bit hashes of (partition, shape) for each row, side by side."""
+
+
+def encode(table: Table, rows: Rows) -> Encoded:
+    n = len(rows)
+    prefixes = encode_keys(table.partition, rows.keys, n)
+    clustering = encode_keys(table.clustering, rows.keys, n)
+    shapes = shape_hashes(rows.cells)
+    offsets = np.zeros(n + 1, np.int64)
+    np.cumsum(np.diff(prefixes.offsets) + np.diff(clustering.offsets) + 1 + SUFFIX, out=offsets[1:])
+    data = np.empty(offsets[-1] + 16, np.uint8)
+    pairs = np.empty((n, 2), np.uint64)
+    _put_keys(
+        prefixes.data,
+        prefixes.offsets,
+        clustering.data,
+        clustering.offsets,
+        np.ascontiguousarray(rows.version_us),
+        shapes,
+        data,
+        offsets,
+        pairs,
+    )
+    values = encode_sparse(rows.cells, rows.expire_us)
+    return Encoded(rows, Strings(data, offsets), values, shapes, np.diff(prefixes.offsets), pairs)
+
+
+@kernel
+def _put_keys(
+    prefix: Bytes,
+    prefix_at: Ints,
+    clustering: Bytes,
+    clustering_at: Ints,
+    version_us: Ints,
+    shape: Hashes,
+    out: Bytes,
+    offsets: Ints,
+    pairs: Hashes,
+) -> None:
+    base = prefix.ctypes.data
+    for i in range(len(version_us)):
+        p = offsets[i]
+        for k in range(prefix_at[i], prefix_at[i + 1]):
+            out[p] = prefix[k]
+            p += 1
+        out[p] = _ROWS
+        p += 1
+        for k in range(clustering_at[i], clustering_at[i + 1]):
+            out[p] = clustering[k]
+            p += 1
+        ms = version_us[i] // MS
+        for k in range(6):
+            out[p + k] = np.uint8((ms >> (8 * (5 - k))) & 0xFF) ^ np.uint8(0xFF)
+        for k in range(8):
+            out[p + 6 + k] = np.uint8((shape[i] >> np.uint64(8 * (7 - k))) & np.uint64(0xFF))
+        h = hash_at(base + prefix_at[i], prefix_at[i + 1] - prefix_at[i])
+        pairs[i, 0] = mix(h, shape[i])
+        pairs[i, 1] = mix(shape[i] ^ SEED, h)
+
+
+class KnownShapes:
+    """Which (partition, shape) pairs are stored already. Used inside `Database.writing()` only."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything: after a failed write, a deletion or a dropped window."""
+        self._set = np.zeros((_SLOTS, 2), np.uint64)
+        self._count = 0
+
+    def claim(self, pairs: Hashes) -> Flags:
+        """True for each row whose pair is new; it counts as known from now on."""
+        if self._count + len(pairs) > _SLOTS * 2 // 3:
+            self.clear()
+        new = np.zeros(len(pairs), np.bool_)
+        self._count += _claim(pairs, self._set, new)
+        return new
+
+
+@kernel
+def _claim(pairs: Hashes, known: Hashes, new: Flags) -> int:
+    mask = len(known) - 1
+    count = 0
+    for i in range(len(new)):
+        a, b = pairs[i, 0], pairs[i, 1] | np.uint64(1)  # an empty slot is all zeros
+        p = np.int64(a & np.uint64(mask))
+        while known[p, 1] != 0 and not (known[p, 0] == a and known[p, 1] == b):
+            p = (p + 1) & mask
+        if known[p, 1] == 0:
+            known[p, 0] = a
+            known[p, 1] = b
+            new[i] = True
+            count += 1
+    return count
+
+
+def put(batch: WriteBatch, family: ColumnFamily, encoded: Encoded, known: KnownShapes) -> None:
+    """Add rows, and the shapes that are new to their partitions, to a write."""
+    batch.set_default_column_family(family)
+    keys = encoded.keys.to_list()
+    new = np.flatnonzero(known.claim(encoded.pairs))
+    if len(new):
+        _put_shapes(batch, encoded, keys, new)
+    consume(map(batch.put, keys, encoded.values.to_list()))
+
+
+def _put_shapes(batch: WriteBatch, encoded: Encoded, keys: list[bytes], new: Ints) -> None:
+    stored: dict[int, bytes] = {}
+    hashes, lengths = encoded.shapes[new].tolist(), encoded.prefix_length[new].tolist()
+    for row, shape, length in zip(new.tolist(), hashes, lengths, strict=True):
+        if shape not in stored:
+            stored[shape] = encode_shape(encoded.rows.cells, row)
+        batch.put(keys[row][:length] + SHAPES + shape.to_bytes(8, "big"), stored[shape])
+
+
+def consume(calls: Any) -> None:
+    """Run an iterator of calls at C speed."""
+    deque(calls, maxlen=0)

@@ -1,0 +1,281 @@
+"""The RocksDB handle: opening, column families, one durable write, and getting well again after a full disk.
+
+Rule 1: a write returns after its log record is on disk. Writers that wait at the same time share one fsync.
+Rule 2: after a failed write the handle is not used again: RocksDB keeps failing even when space has returned. It is closed
+and reopened by the next writer that finds room; what was acknowledged is in the log and comes back.
+Rule 3: iterators do not outlive a `reading()` block, so that reopening never waits for a slow reader.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    ColumnFamily,
+    DBCompressionType,
+    DBRecoveryMode,
+    Options,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+)
+
+from widerow.model.errors import ConfigError, StorageFull, Unavailable
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RocksSettings:
+    """How much the embedded engine may take."""
+
+    cache_bytes: int = 256 << 20
+    """Memory for blocks that were read."""
+    write_buffer_bytes: int = 256 << 20
+    """Memory for what is in the log but not yet in table files, all tables together."""
+    reserve_bytes: int = 64 << 20
+    """Free disk below which writes are refused with `storage-full`."""
+    background_jobs: int = 2
+
+
+class Database:
+    """Column families of one RocksDB, kept open. Safe to share between threads."""
+
+    def __init__(self, path: Path, settings: RocksSettings) -> None:
+        self.path = path
+        self.settings = settings
+        self.writes = 0
+        self.syncs = 0
+        self._gate = threading.Condition()
+        self._readers = 0
+        self._healthy = True
+        self._closed = False
+        self._write_lock = threading.Lock()
+        self._written = 0
+        self._sync = threading.Condition()
+        self._synced = 0
+        self._failed = 0
+        self._syncing = False
+        self._cache = Cache(settings.cache_bytes)
+        path.mkdir(parents=True, exist_ok=True)
+        self._open()
+
+    def _open(self) -> None:
+        self._families: dict[str, Rdict] = {}
+        self._handles: dict[str, ColumnFamily] = {}
+        try:
+            names = Rdict.list_cf(str(self.path)) if (self.path / "CURRENT").exists() else ["default"]
+            self._db = Rdict(str(self.path), self._options(), {n: self._options() for n in names})
+        except Exception as error:  # rocksdict raises plain Exception
+            if "lock" in str(error).lower():
+                raise ConfigError(
+                    f"{self.path} is open in another process: reach it through that one (--server, or --store beside serve)"
+                ) from error
+            raise Unavailable(f"cannot open {self.path}: {error}") from error
+        for name in names:
+            self._attach(name)
+
+    def _attach(self, name: str) -> None:
+        self._families[name] = self._db.get_column_family(name)
+        self._handles[name] = self._db.get_column_family_handle(name)
+
+    def _options(self) -> Options:
+        options = Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.create_missing_column_families(True)
+        options.set_write_buffer_size(64 << 20)
+        options.set_db_write_buffer_size(self.settings.write_buffer_bytes)
+        options.set_max_write_buffer_number(4)
+        options.set_max_total_wal_size(4 * self.settings.write_buffer_bytes)
+        options.set_max_background_jobs(self.settings.background_jobs)
+        options.set_compression_type(DBCompressionType.zstd())
+        # Compaction that lags is caught up on; a stall would hold the GIL for as long.
+        options.set_level_zero_slowdown_writes_trigger(40)
+        options.set_level_zero_stop_writes_trigger(60)
+        options.set_bytes_per_sync(1 << 20)
+        options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
+        options.set_keep_log_file_num(4)
+        options.set_max_log_file_size(8 << 20)
+        table = BlockBasedOptions()
+        table.set_block_size(16 << 10)
+        table.set_bloom_filter(10, False)
+        table.set_block_cache(self._cache)
+        table.set_format_version(5)
+        options.set_block_based_table_factory(table)
+        return options
+
+    # -- reading
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """While inside, the handle stays. Keep it short, and leave no iterator behind."""
+        with self._gate:
+            if self._closed:
+                raise Unavailable("the store is closed")
+            self._readers += 1
+        try:
+            yield
+        finally:
+            with self._gate:
+                self._readers -= 1
+                if not self._readers:
+                    self._gate.notify_all()
+
+    def family(self, name: str) -> Rdict | None:
+        return self._families.get(name)
+
+    def names(self) -> list[str]:
+        return list(self._families)
+
+    # -- writing
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """One writer at a time, on a healthy handle. (RocksDB's write holds the GIL anyway.)"""
+        with self._write_lock:
+            if self._closed:
+                raise Unavailable("the store is closed")
+            self._check_room()
+            if not self._healthy:
+                self._reopen()
+            yield
+
+    def handle(self, name: str) -> ColumnFamily:
+        """Of a column family, made if it is new. Inside `writing`."""
+        handle = self._handles.get(name)
+        if handle is None:
+            with self._reporting():
+                self._db.create_column_family(name, self._options())
+            self._attach(name)
+            handle = self._handles[name]
+        return handle
+
+    def write(self, batch: WriteBatch) -> int:
+        """Into log and memory, not yet synced. Inside `writing`. Gives a ticket for `wait_durable`."""
+        with self._reporting():
+            self._db.write(batch)
+        self.writes += 1
+        self._written += 1
+        return self._written
+
+    def wait_durable(self, ticket: int) -> None:
+        """Until the write of that ticket is on disk. Outside `writing`, so that the next write overlaps the fsync."""
+        with self._sync:
+            while self._synced < ticket:
+                if self._failed >= ticket:
+                    raise Unavailable("the log could not be synced to disk; nothing of this write is acknowledged")
+                if not self._syncing:
+                    self._syncing = True
+                    break
+                self._sync.wait()
+            else:
+                return
+        target = self._written
+        try:
+            with self._reporting(), self.reading():
+                self._db.flush_wal(True)
+        except BaseException:
+            with self._sync:
+                self._syncing, self._failed = False, target
+                self._sync.notify_all()
+            raise
+        with self._sync:
+            self._syncing, self._synced = False, target
+            self.syncs += 1
+            self._sync.notify_all()
+
+    def drop(self, name: str) -> int:
+        """Drop a column family and its files. Inside `writing`. Gives the bytes it had on disk."""
+        family = self._families.pop(name)
+        size = int(family.property_int_value("rocksdb.total-sst-files-size") or 0)
+        del self._handles[name], family
+        with self._reporting():
+            self._db.drop_column_family(name)
+        return size
+
+    @contextlib.contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Turn what rocksdict raises into ours, and remember that the handle is spoilt."""
+        try:
+            yield
+        except (MemoryError, KeyboardInterrupt):
+            raise
+        except Unavailable:
+            raise
+        except Exception as error:
+            self._healthy = False
+            log.warning("rocksdb: %s", error)
+            if "No space left" in str(error):
+                raise StorageFull(f"the disk of {self.path} is full: free some space", retry_after_s=5) from error
+            raise Unavailable(f"rocksdb: {error}") from error
+
+    def _check_room(self) -> None:
+        free = free_bytes(self.path)
+        if free < self.settings.reserve_bytes:
+            raise StorageFull(
+                f"{free >> 20} MiB free on the disk of {self.path}, less than the reserve of "
+                f"{self.settings.reserve_bytes >> 20} MiB (store.reserve_mib): free some space",
+                retry_after_s=5,
+            )
+
+    def _reopen(self) -> None:
+        with self._gate:
+            self._gate.wait_for(lambda: not self._readers)
+            log.warning("rocksdb: reopening %s after a failed write", self.path)
+            with self._sync:
+                self._failed = max(self._failed, self._written)
+            self._release()
+            self._open()
+            # What was written but not synced before the failure is in no acknowledgement; what survived of it is harmless.
+            self._healthy = True
+
+    def _release(self) -> None:
+        self._families.clear()
+        self._handles.clear()
+        with contextlib.suppress(Exception):  # a spoilt handle may complain; the log has everything acknowledged
+            self._db.close()
+
+    def close(self) -> None:
+        with self._write_lock, self._gate:
+            if self._closed:
+                return
+            self._gate.wait_for(lambda: not self._readers)
+            self._closed = True
+            with contextlib.suppress(Exception):
+                self._db.flush_wal(True)
+            self._release()
+
+    # -- figures
+
+    def disk_bytes(self) -> int:
+        return sum(e.stat().st_size for e in _files(self.path))
+
+    def sum_property(self, name: str) -> int:
+        return sum(int(f.property_int_value(name) or 0) for f in list(self._families.values()))
+
+
+def items(family: Rdict, low: bytes, high: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and values in [low, high), in order. Inside `Database.reading()` or `writing()`."""
+    options = ReadOptions()  # lives as long as this generator: the iterator only borrows its bound
+    if high is not None:
+        options.set_iterate_upper_bound(high)
+    yield from cast("Iterator[tuple[bytes, bytes]]", family.items(from_key=low, read_opt=options))
+
+
+def free_bytes(path: Path) -> int:
+    stat = os.statvfs(path)
+    return stat.f_bavail * stat.f_frsize
+
+
+def _files(path: Path) -> Sequence[os.DirEntry[str]]:
+    with os.scandir(path) as entries:
+        return [e for e in entries if e.is_file()]

@@ -1,0 +1,264 @@
+"""`RocksEngine`: the port on RocksDB.
+
+A table is a column family; a windowed table is one per window, so that expiry is dropping files, not rows. Sparse rows
+carry their version in the key and are merged when read; fixed rows are replaced in place by greater versions.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from rocksdict import WriteBatch
+
+from widerow.engine.port import ALL, EngineStats, Expired, Features, Span
+from widerow.engine.rocksdb import append, fixed
+from widerow.engine.rocksdb.database import Database, RocksSettings, items
+from widerow.engine.rocksdb.keys import encode_key
+from widerow.engine.rocksdb.pieces import Piece, decode, names_of, shapes_of
+from widerow.engine.rocksdb.scan import SparseScan, bounds
+from widerow.engine.rows import Cursor, Key, Row, Rows, rows_of
+from widerow.model.arrays import Flags
+from widerow.model.times import MS, SECOND, Clock
+from widerow.schema.table import Table
+
+
+class RocksEngine:
+    """An engine in a folder of its own. One process at a time; any number of threads."""
+
+    features = Features(durable=True, drops_windows=True)
+
+    def __init__(self, path: Path, *, clock: Clock, settings: RocksSettings | None = None) -> None:
+        self.db = Database(path, settings or RocksSettings())
+        self._clock = clock
+        self._tables: dict[str, Table] = {}
+        self._known = append.KnownShapes()
+        self._conditional = threading.Lock()
+
+    def apply(self, tables: Sequence[Table]) -> None:
+        with self.db.writing():
+            for table in tables:
+                self._tables[table.name] = table
+                if not table.window:
+                    self.db.handle(table.name)
+
+    def write(self, changes: Sequence[tuple[Table, Rows]]) -> None:
+        ready = [part for table, rows in changes if len(rows) for part in self._prepared(table, rows)]
+        if not ready:
+            return
+        with self.db.writing():
+            batch = WriteBatch(raw_mode=True)
+            try:
+                for family, encoded in ready:
+                    if isinstance(encoded, append.Encoded):
+                        append.put(batch, self.db.handle(family), encoded, self._known)
+                    else:
+                        fixed.put_newer(batch, self.db, family, encoded)
+                ticket = self.db.write(batch)
+            except BaseException:
+                self._known.clear()
+                raise
+        self.db.wait_durable(ticket)
+
+    def _prepared(self, table: Table, rows: Rows) -> list[tuple[str, append.Encoded | fixed.Encoded]]:
+        """Rows by column family, encoded."""
+        self._check_table(table)
+        if table.conditional:
+            raise ValueError(f"{table.name} is conditional: write it with put_if or insert")
+        if (rows.version_us % MS).any():
+            raise ValueError("version_us must be whole milliseconds")
+        if not table.window:
+            return [(table.name, self._encode(table, rows))]
+        width_us = table.window.width_us
+        windows = np.asarray(rows.keys[table.window.column]) // width_us
+        oldest = (self._clock.now_us() - table.window.keep_us) // width_us
+        if windows.min() == windows.max():
+            return [] if windows[0] < oldest else [(_family(table, int(windows[0])), self._encode(table, rows))]
+        return [
+            (_family(table, window), self._encode(table, rows.take(windows == window)))
+            for window in np.unique(windows).tolist()
+            if window >= oldest  # what would be dropped at once is already expired
+        ]
+
+    def _encode(self, table: Table, rows: Rows) -> append.Encoded | fixed.Encoded:
+        return append.encode(table, rows) if table.sparse else fixed.encode(table, rows)
+
+    def put_if(self, table: Table, key: Key, row: Row | None, expected: Row | None) -> bool:
+        self._check_conditional(table)
+        stored_key = encode_key(table.key, key)
+        with self._conditional:  # held until it is durable, so that nobody builds on what may yet be lost
+            with self.db.writing():
+                if fixed.get_row(self.db, table, stored_key) != (None if expected is None else fixed.plain(expected)):
+                    return False
+                batch = WriteBatch(raw_mode=True)
+                batch.set_default_column_family(self.db.handle(table.name))
+                if row is None:
+                    batch.delete(stored_key)
+                else:
+                    batch.put(stored_key, fixed.encode(table, rows_of(table, [(key, row)], version_us=0)).values[0])
+                ticket = self.db.write(batch)
+            self.db.wait_durable(ticket)
+        return True
+
+    def insert(self, table: Table, rows: Rows) -> Flags:
+        self._check_conditional(table)
+        encoded = fixed.encode(table, rows)
+        inserted = np.zeros(len(rows), np.bool_)
+        with self._conditional:
+            with self.db.writing():
+                found = fixed.get_many(self.db, table.name, encoded.keys)
+                new: dict[bytes, int] = {}
+                for i, (key, value) in enumerate(zip(encoded.keys, found, strict=True)):
+                    if value is None:
+                        new.setdefault(key, i)
+                batch = WriteBatch(raw_mode=True)
+                batch.set_default_column_family(self.db.handle(table.name))
+                append.consume(map(batch.put, new, (encoded.values[i] for i in new.values())))
+                ticket = self.db.write(batch)
+            self.db.wait_durable(ticket)
+        inserted[list(new.values())] = True
+        return inserted
+
+    def scan(
+        self,
+        table: Table,
+        partitions: Sequence[Key] | None,
+        span: Span = ALL,
+        *,
+        limit: int | None = None,
+        columns: Sequence[str] | None = None,
+        after: Cursor | None = None,
+        first: bool = False,
+    ) -> Iterator[Rows]:
+        self._check_table(table)
+        now_s = self._clock.now_us() // SECOND
+        if table.sparse:
+            return SparseScan(
+                self.db, table, span=span, limit=limit, columns=columns, first=first, now_s=now_s, family_of=_family_of
+            ).run(partitions, after)
+        return fixed.scan(self.db, table, partitions, span, limit=limit, columns=columns, after=after, now_s=now_s)
+
+    def delete(
+        self,
+        table: Table,
+        partitions: Sequence[Key],
+        span: Span = ALL,
+        *,
+        version_us: int,
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        self._check_table(table)
+        for partition in partitions:
+            family = _family_of(table, partition)
+            if self.db.family(family) is None:
+                continue
+            if table.sparse:
+                self._delete_sparse(table, family, partition, span, version_us, columns)
+            else:
+                self._delete_fixed(table, partition, span, version_us, columns)
+
+    def _delete_sparse(
+        self, table: Table, family: str, partition: Key, span: Span, version_us: int, columns: Sequence[str] | None
+    ) -> None:
+        """Fragments up to the version go; what they hold besides the named columns is written again under its version."""
+        prefix, start, stop = bounds(table, partition, span)
+        with self.db.writing():
+            rows = self.db.family(family)
+            if rows is None:
+                return
+            stored = list(items(rows, start, stop))
+            if not stored:
+                return
+            piece = Piece()
+            piece.add(0, len(prefix), stored, shapes_of(rows, prefix))
+            found = decode(piece, now_s=0, wanted=None, resolve=False)
+            doomed = found.version_us <= version_us
+            batch = WriteBatch(raw_mode=True)
+            batch.set_default_column_family(self.db.handle(family))
+            if columns is None:
+                append.consume(map(batch.delete, (piece.keys[i] for i in np.flatnonzero(doomed).tolist())))
+            else:
+                named = np.isin(found.cells.names.to_bytes_list(), list(names_of(columns) or ()))
+                hit = np.zeros(len(doomed), np.bool_)
+                hit[found.cells.rows()[named[found.cells.name]]] = True
+                doomed &= hit
+                append.consume(map(batch.delete, (piece.keys[i] for i in np.flatnonzero(doomed).tolist())))
+                scan = SparseScan(self.db, table, now_s=0, family_of=_family_of)
+                left = scan.rows_of(piece, found, [partition])
+                left = replace(left, cells=found.cells.keep(~named[found.cells.name])).take(doomed)
+                left = left.take(np.diff(left.cells.offsets) > 0)
+                if len(left):
+                    append.put(batch, self.db.handle(family), append.encode(table, left), self._known)
+            self._known.clear()
+            ticket = self.db.write(batch)
+        self.db.wait_durable(ticket)
+
+    def _delete_fixed(
+        self, table: Table, partition: Key, span: Span, version_us: int, columns: Sequence[str] | None
+    ) -> None:
+        if columns is not None:
+            raise ValueError(f"{table.name} has fixed columns: its rows are deleted whole")
+        with self.db.writing():
+            batch = WriteBatch(raw_mode=True)
+            batch.set_default_column_family(self.db.handle(table.name))
+            for key in fixed.doomed_keys(self.db, table, partition, span, version_us):
+                batch.delete(key)
+            ticket = self.db.write(batch)
+        self.db.wait_durable(ticket)
+
+    def expire(self, now_us: int) -> Expired:
+        windows, size = 0, 0
+        for name in self.db.names():
+            table, _, number = name.partition("@")
+            window = self._tables[table].window if table in self._tables and number else None
+            if window and (int(number) + 1) * window.width_us + window.keep_us <= now_us:
+                with self.db.writing():
+                    size += self.db.drop(name)
+                    self._known.clear()
+                windows += 1
+        return Expired(windows, size)
+
+    def stats(self) -> EngineStats:
+        with self.db.reading():
+            names = self.db.names()
+            return EngineStats(
+                disk_bytes=self.db.disk_bytes(),
+                memory_bytes=self.db.sum_property("rocksdb.cur-size-all-mem-tables")
+                + self.db.sum_property("rocksdb.estimate-table-readers-mem"),
+                writes=self.db.writes,
+                syncs=self.db.syncs,
+                tables=len(self._tables),
+                windows=sum("@" in n for n in names),
+                detail={
+                    "pending_compaction_bytes": self.db.sum_property("rocksdb.estimate-pending-compaction-bytes"),
+                    "running_compactions": self.db.sum_property("rocksdb.num-running-compactions"),
+                    "table_files_bytes": self.db.sum_property("rocksdb.total-sst-files-size"),
+                },
+            )
+
+    def close(self) -> None:
+        self.db.close()
+
+    def _check_table(self, table: Table) -> None:
+        if self._tables.get(table.name) != table:
+            raise ValueError(f"table {table.name} was not applied")
+
+    def _check_conditional(self, table: Table) -> None:
+        self._check_table(table)
+        if not table.conditional:
+            raise ValueError(f"{table.name} is not conditional: use write")
+
+
+def _family(table: Table, window: int) -> str:
+    return f"{table.name}@{window}"
+
+
+def _family_of(table: Table, partition: Key) -> str:
+    """The column family that holds a partition."""
+    if not table.window:
+        return table.name
+    at = [c.name for c in table.partition].index(table.window.column)
+    return _family(table, int(partition[at]) // table.window.width_us)

@@ -1,0 +1,213 @@
+"""Fixed tables: rows replaced in place, whole, by greater versions. Small ones, mostly: the catalog, last-seen buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+from rocksdict import WriteBatch
+
+from widerow.engine.port import Span
+from widerow.engine.rocksdb.database import Database, items
+from widerow.engine.rocksdb.keys import Strings, decode_keys, encode_key, encode_keys
+from widerow.engine.rocksdb.scan import span_bounds
+from widerow.engine.rocksdb.values import (
+    FIXED_FORMAT,
+    FIXED_HEAD,
+    HEADER,
+    ShapeTable,
+    column_masks,
+    decode_cells,
+    encode_fixed,
+    mask_shape,
+    value_expiry,
+)
+from widerow.engine.rows import NEVER, Cursor, Key, Row, Rows
+from widerow.model.arrays import Ints
+from widerow.model.batch import Value
+from widerow.model.errors import Corrupt
+from widerow.model.times import SECOND
+from widerow.schema.table import Table
+
+_PIECE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Rows ready to be put."""
+
+    keys: list[bytes]
+    values: list[bytes]
+    version_us: Ints
+
+
+def encode(table: Table, rows: Rows) -> Encoded:
+    cells = rows.cells
+    try:
+        ordinals = np.array([table.columns.index(name) for name in cells.names], np.int32)
+    except ValueError:
+        strange = sorted(set(cells.names) - set(table.columns))
+        raise ValueError(f"{table.name} has no column {', '.join(strange)}") from None
+    ordinal = ordinals[cells.name]
+    order = np.lexsort((ordinal, cells.rows()))
+    if (order[1:] < order[:-1]).any():
+        cells = type(cells)(
+            cells.offsets,
+            cells.names,
+            cells.name[order],
+            cells.kind[order],
+            cells.number[order],
+            cells.texts,
+            cells.text[order],
+        )
+        ordinal = ordinal[order]
+    values = encode_fixed(cells, rows.expire_us, rows.version_us, column_masks(cells, ordinal))
+    return Encoded(encode_keys(table.key, rows.keys, len(rows)).to_list(), values.to_list(), rows.version_us)
+
+
+def put_newer(batch: WriteBatch, db: Database, family: str, encoded: Encoded) -> None:
+    """Add the rows that are newer than what is stored, and than each other, to a write. Inside `Database.writing()`."""
+    batch.set_default_column_family(db.handle(family))
+    newest: dict[bytes, int] = {}
+    versions = encoded.version_us.tolist()
+    for i, key in enumerate(encoded.keys):
+        j = newest.setdefault(key, i)
+        if versions[i] > versions[j]:
+            newest[key] = i
+    keys = list(newest)
+    for key, stored in zip(keys, get_many(db, family, keys), strict=True):
+        i = newest[key]
+        if stored is None or _version(stored) < versions[i]:
+            batch.put(key, encoded.values[i])
+
+
+def _version(stored: bytes) -> int:
+    return int.from_bytes(stored[HEADER : HEADER + 8], "little")
+
+
+def get_many(db: Database, family: str, keys: list[bytes]) -> list[bytes | None]:
+    """Stored values. The list form of `get` releases the GIL."""
+    handle = db.family(family)
+    if handle is None or not keys:
+        return [None] * len(keys)
+    found: list[bytes | None] = handle.get(keys)  # type: ignore[assignment, arg-type]
+    return found
+
+
+def get_row(db: Database, table: Table, key: bytes) -> dict[str, Value] | None:
+    stored = get_many(db, table.name, [key])[0]
+    if stored is None:
+        return None
+    return dict(_decode(table, [key], [stored]).row(0))
+
+
+def plain(row: Row) -> dict[str, Value]:
+    """A row as it would be read back: numbers as floats."""
+    return {name: value if isinstance(value, str) else float(value) for name, value in row.items()}
+
+
+def scan(
+    db: Database,
+    table: Table,
+    partitions: Sequence[Key] | None,
+    span: Span,
+    *,
+    limit: int | None,
+    columns: Sequence[str] | None,
+    after: Cursor | None,
+    now_s: int,
+) -> Iterator[Rows]:
+    """Live rows, as the port's `scan`. The cursor is the partition's index and the last key."""
+    index, behind, taken = (0, b"", 0) if after is None else _cursor(after)
+    bases = [b""] if partitions is None else [encode_key(table.partition, p) for p in partitions]
+    for i in range(index, len(bases)):
+        low, high = span_bounds(table, bases[i], span) if partitions is not None else (b"", None)
+        if i > index or not behind:
+            taken = 0
+        elif behind:
+            low = max(low, behind + b"\0")
+        left = None if limit is None else limit - taken
+        for keys, values in _pieces(db, table.name, low, high):
+            rows = _decode(table, keys, values)
+            live = (rows.expire_us > now_s * SECOND) | (rows.expire_us == NEVER)
+            if partitions is None and span != Span():
+                live &= _in_span(table, rows, span)
+            if left is not None:
+                live &= np.cumsum(live) <= left
+                left -= int(live.sum())
+                taken += int(live.sum())
+            last = keys[int(np.flatnonzero(live)[-1])] if live.any() else b""
+            done = left is not None and left <= 0
+            if live.any():
+                place = _to_cursor(i + 1, b"", 0) if done and partitions is not None else _to_cursor(i, last, taken)
+                rows = rows.take(live)
+                if columns is not None:
+                    keep = np.array([n in columns for n in rows.cells.names], np.bool_)
+                    cells = rows.cells.keep(keep[rows.cells.name])
+                    rows = Rows(rows.keys, rows.version_us, rows.expire_us, cells).take(np.diff(cells.offsets) > 0)
+                yield Rows(rows.keys, rows.version_us, rows.expire_us, rows.cells, place)
+            if done:
+                break
+
+
+def _pieces(db: Database, family: str, low: bytes, high: bytes | None) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    while True:
+        with db.reading():
+            handle = db.family(family)
+            if handle is None:
+                return
+            rows = list(islice(items(handle, low, high), _PIECE))
+        if rows:
+            yield [key for key, _ in rows], [value for _, value in rows]
+        if len(rows) < _PIECE:
+            return
+        low = rows[-1][0] + b"\0"
+
+
+def _decode(table: Table, keys: list[bytes], stored: list[bytes]) -> Rows:
+    strings, values = Strings.of(keys), Strings.of(stored)
+    columns = decode_keys(table.key, strings, strings.offsets[:-1].copy())
+    expire_s = np.empty(len(values), np.int64)
+    if value_expiry(values.data, values.offsets, FIXED_FORMAT, expire_s):
+        raise Corrupt(f"a row of {table.name} has an unknown format: was the store written by a newer release?")
+    heads = values.offsets[:-1, None] + HEADER + np.arange(FIXED_HEAD)
+    words = np.ascontiguousarray(values.data[heads]).view(np.uint64).reshape(-1, 2)
+    masks, shape = np.unique(words[:, 1], return_inverse=True)
+    shapes = ShapeTable([mask_shape(table.columns, int(m)) for m in masks])
+    cells = decode_cells(values, HEADER + FIXED_HEAD, shape.astype(np.int32).reshape(-1), shapes)
+    expire_us = np.where(expire_s == 0, NEVER, expire_s * SECOND)
+    return Rows(columns, words[:, 0].astype(np.int64), expire_us, cells)
+
+
+def doomed_keys(db: Database, table: Table, partition: Key, span: Span, version_us: int) -> list[bytes]:
+    """Keys of the rows that a delete removes. Inside `Database.writing()`."""
+    low, high = span_bounds(table, encode_key(table.partition, partition), span)
+    return [
+        key
+        for keys, values in _pieces(db, table.name, low, high)
+        for key, value in zip(keys, values, strict=True)
+        if table.conditional or _version(value) <= version_us
+    ]
+
+
+def _in_span(table: Table, rows: Rows, span: Span) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    column = rows.keys[table.clustering[0].name]
+    values: Sequence[str | int] = column.tolist() if isinstance(column, np.ndarray) else column.to_list()
+    return np.array([_within(v, span) for v in values], np.bool_)
+
+
+def _within(value: str | int, span: Span) -> bool:
+    part = value.encode() if isinstance(value, str) else value
+    start = span.start.encode() if isinstance(span.start, str) else span.start
+    stop = span.stop.encode() if isinstance(span.stop, str) else span.stop
+    return (start is None or part >= start) and (stop is None or part < stop)  # type: ignore[operator]
+
+
+def _to_cursor(index: int, key: bytes, taken: int) -> Cursor:
+    return index.to_bytes(4, "big") + taken.to_bytes(8, "big") + key
+
+
+def _cursor(cursor: Cursor) -> tuple[int, bytes, int]:
+    return int.from_bytes(cursor[:4], "big"), cursor[12:], int.from_bytes(cursor[4:12], "big")
