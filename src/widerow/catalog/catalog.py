@@ -20,7 +20,7 @@ class CatalogSettings:
     """How old what a process knows of a tenant may be."""
     token_refresh_us: int = 5 * SECOND
     """How long another process may still accept a token that was revoked."""
-    max_future_us: int = 10 * MINUTE
+    max_future_us: int = 5 * MINUTE
     """How far ahead of the clock an event time may lie; must be what admission allows."""
     reload_devices_us: int | None = None
     """How often the devices of a tenant are read again; None where no other process changes them."""

@@ -166,10 +166,15 @@ class Devices:
                 results[i] = self._replaced(tenant.name, devices[i])
         return [results[i] for i in range(len(devices))]
 
-    def register(self, tenant: Tenant, names: Names) -> Registered:
-        """Make the devices of a batch known, or say why not. Names have been checked; they may repeat."""
+    def register(self, tenant: Tenant, names: Names, used: Flags | None = None) -> Registered:
+        """Make the devices of a batch known, or say why not. Names have been checked; they may repeat.
+
+        A batch's dictionary may hold names whose reports were all refused: those not marked as `used` are left alone.
+        """
         roster = self._ready(tenant.name)
         known = roster.known(names)
+        if used is not None:
+            known |= ~used
         if known.all():
             return Registered(np.zeros(len(names), np.uint8))
         codes = np.zeros(len(names), np.uint8)

@@ -69,6 +69,7 @@ class Records(Generic[T]):
     ) -> None:
         self.engine, self.table, self.what = engine, table, what
         self._kind, self._left_out = kind, left_out
+        self._body = msgspec.json.Decoder(dict[str, Any])
         self._revised = "revision" in table.columns
         self._locks = [threading.Lock() for _ in range(SHARDS)]
 
@@ -159,7 +160,7 @@ class Records(Generic[T]):
 
     def _decoded(self, name: str, row: Row) -> Stored[T]:
         try:
-            fields = msgspec.json.decode(str(row["body"]), type=dict[str, Any]) | self._left_out(name, row)
+            fields = self._body.decode(str(row["body"])) | self._left_out(name, row)
             return Stored(name, msgspec.convert(fields, self._kind), row)
         except (msgspec.MsgspecError, Rejected) as error:
             raise Corrupt(f"{self.table.name}: the body of {self.what} {name!r} cannot be read: {error}") from error

@@ -30,7 +30,7 @@ class Tenants:
     """Safe to share between threads. Raises `NotFound`, `Conflict`, and `Rejected` for what may not be stored."""
 
     def __init__(
-        self, engine: Engine, clock: Clock, *, refresh_us: int = 10 * SECOND, max_future_us: int = 10 * MINUTE
+        self, engine: Engine, clock: Clock, *, refresh_us: int = 10 * SECOND, max_future_us: int = 5 * MINUTE
     ) -> None:
         self.clock, self.refresh_us, self.max_future_us = clock, refresh_us, max_future_us
         self._records = Records(engine, TENANTS, Tenant, "tenant")

@@ -24,9 +24,6 @@ from widerow.model.names import Coded, Names
 from widerow.model.times import MS, SECOND, Clock
 from widerow.schema.table import KeyColumn, Table
 
-_CHUNK_ROWS = 500
-"""Small enough that tests meet chunks that end inside a partition."""
-
 
 class _CellId(NamedTuple):
     """What makes two cells of a row the same one. Tags have a name space of their own."""
@@ -55,13 +52,30 @@ class _Fragment(NamedTuple):
     cells: list[tuple[_CellId, _Cell]]
 
 
+class _Stop(NamedTuple):
+    """Where a scan stood: behind which row, the how manieth of its partition that it had shown. A cursor, once encoded."""
+
+    partition: Key
+    clustering: Key
+    taken: int
+
+
+class _Shown(NamedTuple):
+    """A logical row of a scan."""
+
+    stop: _Stop
+    fragments: list[_Fragment]
+
+
 class MemoryEngine:
     """An `Engine` that forgets everything when it goes."""
 
     features = Features(durable=False, drops_windows=True)
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, chunk_rows: int = 500) -> None:
+        """A scan's chunks have `chunk_rows` rows: few, so that tests meet chunks that end inside a partition."""
         self._clock = clock
+        self._chunk_rows = chunk_rows
         self._lock = Lock()
         self._tables: dict[str, Table] = {}
         self._data: dict[str, _Partitions] = {}
@@ -138,16 +152,17 @@ class MemoryEngine:
         first: bool = False,
     ) -> Iterator[Rows]:
         now_us = self._clock.now_us()
-        shown: list[list[_Fragment]] = []
+        start = None if after is None else _read_cursor(after)
+        shown: list[_Shown] = []
         with self._lock:
             stored = self._partitions(table)
-            for at, rows in _asked(table, stored, partitions, span, after):
+            for at, rows in _asked(table, stored, partitions, span, start):
                 if _window_end_us(table, at) <= now_us:
                     continue
                 seen: set[_CellId] = set()
-                here: list[list[_Fragment]] = []
+                taken = start.taken if start is not None and start.partition == at else 0
                 for clustering in rows:
-                    if limit is not None and len(here) >= limit:
+                    if limit is not None and taken >= limit:
                         break
                     live = [
                         (name, cell)
@@ -157,10 +172,10 @@ class MemoryEngine:
                     if first:
                         seen.update(name for name, _ in live)
                     if live:
-                        here.append(_fragments(at + clustering, live))
-                shown += here
-        chunks = (shown[i : i + _CHUNK_ROWS] for i in range(0, len(shown), _CHUNK_ROWS))
-        return (_packed(table, [fragment for row in chunk for fragment in row]) for chunk in chunks)
+                        taken += 1
+                        shown.append(_Shown(_Stop(at, clustering, taken), _fragments(at + clustering, live)))
+        chunks = (shown[i : i + self._chunk_rows] for i in range(0, len(shown), self._chunk_rows))
+        return (_packed(table, [f for row in chunk for f in row.fragments], chunk[-1].stop) for chunk in chunks)
 
     def delete(
         self,
@@ -290,33 +305,25 @@ def _sorted(table: Table, rows: Iterable[Key], span: Span) -> list[Key]:
 
 
 def _asked(
-    table: Table, stored: _Partitions, partitions: Sequence[Key] | None, span: Span, after: Cursor | None
+    table: Table, stored: _Partitions, partitions: Sequence[Key] | None, span: Span, start: _Stop | None
 ) -> Iterator[tuple[Key, list[Key]]]:
     """The partitions of a scan and the clustering keys of each, in order, from behind the cursor on."""
     asked = sorted(stored, key=lambda at: _place(table.partition, at)) if partitions is None else list(partitions)
-    if after is None:
-        yield from ((at, _sorted(table, stored.get(at, {}), span)) for at in asked)
-        return
-    stopped, last = _read_cursor(after)
-    # The partition may have gone since: in a scan of all, what follows it is found by order.
-    if partitions is None:
-        asked = [at for at in asked if _place(table.partition, at) >= _place(table.partition, stopped)]
-    else:
-        asked = asked[asked.index(stopped) :]
+    if start is not None and partitions is None:  # found by order, as the partition may have gone since
+        asked = [at for at in asked if _place(table.partition, at) >= _place(table.partition, start.partition)]
+    elif start is not None:
+        asked = asked[asked.index(start.partition) :]
     for at in asked:
         rows = _sorted(table, stored.get(at, {}), span)
-        if at == stopped:
-            rows = [row for row in rows if _place(table.clustering, row) > _place(table.clustering, last)]
+        if start is not None and at == start.partition:
+            last = _place(table.clustering, start.clustering)
+            rows = [row for row in rows if _place(table.clustering, row) > last]
         yield at, rows
 
 
-def _cursor(table: Table, key: Key) -> Cursor:
-    return json.dumps([key[: len(table.partition)], key[len(table.partition) :]]).encode()
-
-
-def _read_cursor(cursor: Cursor) -> tuple[Key, Key]:
-    partition, clustering = json.loads(cursor)
-    return tuple(partition), tuple(clustering)
+def _read_cursor(cursor: Cursor) -> _Stop:
+    partition, clustering, taken = json.loads(cursor)
+    return _Stop(tuple(partition), tuple(clustering), taken)
 
 
 def _fragments(key: Key, cells: list[tuple[_CellId, _Cell]]) -> list[_Fragment]:
@@ -354,7 +361,7 @@ def _unpacked(table: Table, rows: Rows) -> Iterator[tuple[Key, list[tuple[_CellI
         )
 
 
-def _packed(table: Table, fragments: list[_Fragment]) -> Rows:
+def _packed(table: Table, fragments: list[_Fragment], stop: _Stop) -> Rows:
     """Fragments as columns."""
     keys: dict[str, Column] = {}
     for k, column in enumerate(table.key):
@@ -376,5 +383,5 @@ def _packed(table: Table, fragments: list[_Fragment]) -> Rows:
         np.array([fragment.version_us for fragment in fragments], np.int64),
         np.array([fragment.expire_us for fragment in fragments], np.int64),
         Cells(offsets, name.names, name.codes, kind, number, texts, text),
-        _cursor(table, fragments[-1].key),
+        json.dumps(stop).encode(),
     )

@@ -96,6 +96,9 @@ class Engine(Protocol):
     ) -> Iterator[Rows]:
         """Live rows of the given partitions (None: of all), as chunks.
 
+        A key may go on into the clustering columns: then only the rows it is the start of are meant. With whole keys a scan
+        is a bulk look-up, and an engine may serve it as such.
+
         Partitions come in the order asked (for all: in any order), rows in clustering order; a partition's rows are
         contiguous; a chunk may hold several partitions, or part of one. Nothing expired is ever shown. A scan sees what was
         written before it began, and may or may not see what is written while it runs.

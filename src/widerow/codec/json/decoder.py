@@ -30,7 +30,7 @@ from widerow.codec.json.slow import Fault, NotJson, SlowReport, judge, parse
 from widerow.codec.json.spans import code_spans
 from widerow.model.arrays import PAD, Bytes, Codes, Floats, Ints
 from widerow.model.batch import RECEIVED_TAG, Batch, CellKind, Cells
-from widerow.model.errors import Refusal, Rejected, TooLarge, Unsupported
+from widerow.model.errors import Refusal, Rejected, TooLarge
 from widerow.model.times import PRECISION_US
 
 MAX_REPORTS = 1_000_000
@@ -50,9 +50,9 @@ class JsonDecoder:
         self._seed = secrets.randbits(64) if seed is None else seed
 
     def decode(self, body: bytes, *, precision: str = "ms", ndjson: bool, now_us: int, version_us: int) -> Decoded:
-        """The reports of a body. Raises Rejected (`syntax`), TooLarge and Unsupported (an unknown precision)."""
+        """The reports of a body. Raises Rejected (`syntax`, `precision`) and TooLarge."""
         if precision not in PRECISION_US and precision != "ns":
-            raise Unsupported(f"precision {precision[:20]!r}: give s, ms, us or ns")
+            raise Rejected(f"precision {precision[:20]!r}: give s, ms, us or ns", code="precision")
         mode = LINES if ndjson else ARRAY if body.lstrip(_SPACE)[:1] == b"[" else SINGLE
         columns = _Columns(body, mode, PRECISION_US.get(precision, 0), now_us, self._max_reports)
         if columns.state[TOO_MANY]:

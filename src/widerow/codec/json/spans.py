@@ -77,7 +77,7 @@ def _code_all(
             p = (p + 1) & mask
             code = np.int64(slots[p])
         if code < 0:
-            code = count
+            code = np.int64(count)
             slots[p] = code
             hashes[code], firsts[code] = h, span
             offsets[code + 1] = offsets[code] + length

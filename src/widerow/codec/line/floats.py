@@ -2,8 +2,8 @@
 
 `number_at` understands a sign, up to 19 significant digits, a point, an exponent, and the suffixes `i` and `u`. A mantissa
 up to 2^53 with a power of ten up to 22 takes one correctly rounded operation (Clinger 1990); the rest takes one or two
-128-bit products (Eisel and Lemire, arXiv:2101.11408). What neither proves (subnormals, overflow, halves too close to call, more
-digits) is reported as not read, and the line takes the plain path.
+128-bit products (Eisel and Lemire, arXiv:2101.11408). What neither proves (subnormals, overflow, halves too close to call,
+more digits) is reported as not read, and the line takes the plain path.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from widerow.codec.line.machine import float_of_bits, leading_zeros, peek8, trailing_zeros
+from widerow.codec.line.machine import float_of_bits, leading_zeros, peek8, signed, trailing_zeros
 from widerow.model.hashing import peek64, umulh
 from widerow.model.kernel import inlined
 
@@ -159,7 +159,7 @@ def number_at(address: Any) -> Any:
         address, exponent = whole_at(address)
         if address == first or address - first > _MAX_EXPONENT_DIGITS:
             return np.int64(0), 0.0
-        power += -np.int64(exponent) if down else np.int64(exponent)
+        power += -signed(exponent) if down else signed(exponent)
     if mantissa == U(0):
         value = 0.0
     elif mantissa <= U(MAX_INTEGER) and -22 <= power <= 22:

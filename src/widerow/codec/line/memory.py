@@ -1,9 +1,9 @@
 """What a decoder has seen: a bounded table from bytes of lines to what they mean.
 
-One open-addressing table holds strings of several scopes: whole series prefixes, devices, names of metrics and tags, texts of
-tags, families (a measurement with its folded tags), tag keys, and the field keys of each family. An entry has a dense id
-and four words of meaning. A regular line then costs one lookup of its prefix, and one comparison for each field key,
-because each key remembers which one followed it last.
+One open-addressing table holds strings of several scopes: whole series prefixes, devices, names of metrics and tags,
+texts of tags, families (a measurement with its folded tags), tag keys, and the field keys of each family. An entry has a
+dense id and four words of meaning. A regular line then costs one lookup of its prefix, and one comparison for each field
+key, because each key remembers which one followed it last.
 Rule 1: entries are only ever added, by whoever holds `lock`; reading needs no lock. An entry is published (release) after
 its content, and looked up with acquire, so a reader never sees half of one.
 Rule 2: nothing grows. When there is no room the owner starts a new memory; those who still read the old one keep it.
@@ -99,9 +99,7 @@ class Memory:
         for tag in (*self._naming.device_tags, *self._naming.fold_tags):
             self._learn_tag_key(tag)
         used, room = int(self.head[TAGS_USED // 8]), int(self.head[TAGS_ROOM // 8])
-        if min(family, device, *(min(tag) for tag in tags)) < 0 if tags else min(family, device) < 0:
-            return False
-        if used + len(tags) > room:
+        if min((family, device, *(i for tag in tags for i in tag))) < 0 or used + len(tags) > room:
             return False
         self._families[family] = series.measurement, series.suffix
         _set_words(int(self.head[TAGS // 8]) + 8 * used, np.array([n << 32 | t for n, t in tags], np.int64))

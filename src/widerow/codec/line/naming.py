@@ -18,7 +18,7 @@ class LineNaming:
     metric: str = "{measurement}_{field}"
     """The metric's name; `{field}` must be part of it, `{measurement}` may be."""
     fold_tags: tuple[str, ...] = ()
-    """Tags that split a series: their values are appended to the metric, as `.value`, in this order, and not kept as tags."""
+    """Tags that split a series: each value is appended to the metric as `.value`, in this order, and not kept as a tag."""
 
     def __post_init__(self) -> None:
         if not self.device_tags:
@@ -32,7 +32,9 @@ class LineNaming:
             raise ConfigError(f"line.metric {self.metric!r}: {e}") from None
         places = [(name, bool(spec or conversion)) for _, name, spec, conversion in pieces if name is not None]
         if ("field", False) not in places or not set(places) <= {("field", False), ("measurement", False)}:
-            raise ConfigError(f"line.metric {self.metric!r}: use {{field}} and, if wanted, {{measurement}}; nothing else in braces")
+            raise ConfigError(
+                f"line.metric {self.metric!r}: use {{field}} and, if wanted, {{measurement}}; nothing else in braces"
+            )
 
     def device_of(self, tags: dict[str, str]) -> str | None:
         """The tag that names the device, or None."""

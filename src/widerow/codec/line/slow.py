@@ -18,7 +18,7 @@ from widerow.model.errors import Refusal
 from widerow.model.times import HOUR, MAX_TIME_US, MIN_TIME_US, MINUTE, PRECISION_US
 
 UNIT_US = {**PRECISION_US, "u": 1, "µ": 1, "μ": 1, "m": MINUTE, "h": HOUR, "ns": 0, "n": 0}
-"""Microseconds of one unit of time, by each spelling of a precision; 0 stands for nanoseconds, a thousand of which make one."""
+"""Microseconds of one unit of time, by each spelling of a precision; 0 stands for nanoseconds."""
 
 _SPACE = re.compile(rb"(?<!\\) ")
 _COMMA = re.compile(rb"(?<!\\),")
@@ -39,7 +39,7 @@ _BOOLEANS = {
 }
 
 
-class Fault(Exception):  # noqa: N818
+class Fault(Exception):
     """Why a line is refused."""
 
     def __init__(self, code: str, what: str) -> None:

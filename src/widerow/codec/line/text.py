@@ -51,7 +51,7 @@ def key_end(address: Any) -> Any:
         ch = peek8(address)
         if ch == NEWLINE:
             return np.int64(0)
-        if (ch == EQUALS or ch == COMMA or ch == SPACE) and peek8(address - 1) != BACKSLASH:  # noqa: PLR1714
+        if (ch == EQUALS or ch == COMMA or ch == SPACE) and peek8(address - 1) != BACKSLASH:  # noqa: PLR1714, SIM109
             return address if ch == EQUALS else np.int64(0)
         address += 1
 
@@ -87,8 +87,8 @@ def quote_end(address: Any, stop: Any) -> Any:
 def line_end(address: Any, stop: Any) -> Any:
     """The newline that ends the line at an address: the first that is not inside a text of a field.
 
-    A quote right after an equals sign opens a text, once the first space is past. If nothing closes it, the line ends with its
-    first newline, so that a forgotten quote costs its own line and not the rest of the body.
+    A quote right after an equals sign opens a text, once the first space is past. If nothing closes it, the line ends
+    with its first newline, so that a forgotten quote costs its own line and not the rest of the body.
     """
     address = series_end(address)
     while peek8(address) != NEWLINE:
@@ -134,7 +134,7 @@ def unescape_text(to: Any, address: Any, stop: Any) -> Any:
 
 @inlined
 def text_flags(address: Any, length: Any) -> Any:
-    """NOT_UTF8 if the bytes are not UTF-8 (as strict as Python), else CONTROL if a C0, DEL or C1 character is among them, else 0."""
+    """NOT_UTF8 if the bytes are not UTF-8 (as strict as Python), else CONTROL if a C0, DEL or C1 character is among them."""
     flags = 0
     stop = address + length
     while address < stop:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from itertools import product
 
-from widerow.engine.contract.plain import keys, logical, sparse_rows, values
-from widerow.engine.contract.tables import BACKWARDS, CONDITIONAL, NAMED, SINGLE, SPARSE, V1, V2
+from widerow.engine.contract.plain import Shape, keys, logical, sparse_rows, values
+from widerow.engine.contract.tables import BACKWARDS, CONDITIONAL, NAMED, SINGLE, SPARSE, TWIN, V1, V2
 from widerow.engine.port import Engine, Span
+from widerow.engine.rows import Key
 
 TEXTS = (
     "", "\x00", "\x00\x00", "\x00\x01", "\x01", " ", "#", "%", "/", "a", "a\x00", "a\x00b", "a\x01", "a#b", "a/b", "a0",
@@ -30,6 +31,18 @@ class KeyLaws:
         gone = owners[::3]
         engine.delete(SINGLE, gone, version_us=V2)
         assert set(logical(engine, SINGLE, None)) == set(owners) - set(gone)
+
+    def test_tables_stay_apart(self, engine: Engine) -> None:
+        rows: list[tuple[Key, Shape]] = [(("p", 0, n), {"t": float(n)}) for n in range(3)]
+        for table in (SPARSE, TWIN):
+            assert logical(engine, table, [("p", 0)]) == {}
+            engine.write([(table, sparse_rows(table, rows, version_us=V1))])
+            for partitions in ([("p", 0)], None):
+                assert values(logical(engine, table, partitions)["p", 0]) == [((n,), {"t": float(n)}) for n in (2, 1, 0)]
+        engine.delete(SPARSE, [("p", 0)], version_us=V2)
+        engine.write([(TWIN, sparse_rows(TWIN, rows, version_us=V2))])
+        assert logical(engine, SPARSE, None) == {}
+        assert len(logical(engine, TWIN, None)["p", 0]) == 3
 
     def test_a_partition_is_not_its_prefix(self, engine: Engine) -> None:
         for owner in ("a", "a0", "a\x00b", ""):

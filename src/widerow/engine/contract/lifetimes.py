@@ -119,12 +119,20 @@ class DeleteLaws:
 
 class ExpiryLaws:
     def test_expiry_is_rounded_up_to_the_second(self, engine: Engine) -> None:
-        base = START_US + 100 * SECOND
-        far = MAX_TIME_US - MAX_TIME_US % SECOND
+        base, far = START_US + 100 * SECOND, START_US + 50 * 365 * DAY
         want = {base: base, base + 1: base + SECOND, base + 999_999: base + SECOND, far: far, NEVER: NEVER}
         fragments = [Fragment((*A, -n), {"t": 1.0}, V1, expire_us) for n, expire_us in enumerate(want)]
         engine.write([(SPARSE, rows_from(SPARSE, fragments))])
         assert [cells["t"].expire_us for _, cells in logical(engine, SPARSE, [A])[A]] == list(want.values())
+
+    def test_an_expiry_too_far_to_be_stored_is_never(self, engine: Engine) -> None:
+        far = MAX_TIME_US - MAX_TIME_US % SECOND
+        for expire_us in (far, NEVER - 1):
+            engine.write([(SINGLE, sparse_rows(SINGLE, [(("a", ""), {"t": 1.0})], version_us=V1, expire_us=expire_us))])
+            engine.write([(FIXED, rows_of(FIXED, [(("a", ""), {"size": 1.0})], version_us=V1, expire_us=expire_us))])
+            ((_, sparse),) = logical(engine, SINGLE, None)["a", ""]
+            ((_, fixed),) = logical(engine, FIXED, None)[("a",)]
+            assert {sparse["t"].expire_us, fixed["size"].expire_us} <= {far, NEVER}
 
     def test_nothing_is_shown_from_its_expiry_on(self, engine: Engine, clock: ManualClock) -> None:
         fragments = [
@@ -162,6 +170,15 @@ class ExpiryLaws:
             assert logical(engine, WINDOWED, [("p", old)]) == {}
             assert logical(engine, SPARSE, None) == {}
             engine.expire(clock.now_us())
+
+    def test_an_expiry_of_long_ago_has_passed(self, engine: Engine) -> None:
+        for expire_us in (0, 1, -1, -(2**63)):
+            row = sparse_rows(SPARSE, [((*A, 1), {"t": 1.0})], version_us=V1, expire_us=expire_us)
+            engine.write(
+                [(SPARSE, row), (FIXED, rows_of(FIXED, [(("p", "n"), {"size": 1.0})], version_us=V1, expire_us=expire_us))]
+            )
+            assert logical(engine, SPARSE, None) == {}
+            assert logical(engine, FIXED, None) == {}
 
     def test_expire_drops_windows_that_ended_long_ago_and_no_others(self, engine: Engine, clock: ManualClock) -> None:
         parts = [("p", START_US + n * HOUR) for n in range(6)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from widerow.engine.contract.plain import (
     Fragment,
     Logical,
@@ -10,14 +12,13 @@ from widerow.engine.contract.plain import (
     gather,
     keys,
     logical,
-    merged,
     rows_from,
     sparse_rows,
     values,
 )
 from widerow.engine.contract.tables import FIXED, NAMED, SINGLE, SPARSE, START_US, V1, V2, V3, WINDOWED, A
 from widerow.engine.port import ALL, Engine, Span
-from widerow.engine.rows import Cursor, Key
+from widerow.engine.rows import Cursor, Key, Rows
 from widerow.model.times import HOUR, SECOND, ManualClock
 from widerow.schema.table import Table
 
@@ -34,6 +35,16 @@ class ScanLaws:
                 found = logical(engine, SPARSE, asked, limit=limit)
                 assert found == {at: whole[at][:limit] for at in parts}
         assert keys(logical(engine, SPARSE, [parts[1]], Span(1, 4), limit=2)[parts[1]]) == [(3,), (2,)]
+
+    def test_a_limit_counts_rows_of_fixed_tables_in_each_partition(self, engine: Engine) -> None:
+        parts: list[Key] = [(owner,) for owner in "pqr"]
+        rows = [((*at, f"n{n}"), {"size": 1.0} if n % 2 else {"body": "b"}) for at in parts for n in range(6)]
+        engine.write([(FIXED, sparse_rows(FIXED, rows, version_us=V1))])
+        for asked in (parts, None):
+            found = logical(engine, FIXED, asked, Span("n1", "n6"), limit=2)
+            assert {at: keys(rows) for at, rows in found.items()} == {at: [("n1",), ("n2",)] for at in parts}
+            found = logical(engine, FIXED, asked, limit=2, columns=["size"])
+            assert {at: keys(rows) for at, rows in found.items()} == {at: [("n1",), ("n3",)] for at in parts}
 
     def test_a_limit_counts_only_what_is_shown(self, engine: Engine, clock: ManualClock) -> None:
         fragments = [
@@ -80,41 +91,49 @@ class ScanLaws:
         engine.write([(FIXED, sparse_rows(FIXED, rows, version_us=V1))])
         assert values(logical(engine, FIXED, [("p",)], columns=["body"])[("p",)]) == [(("n",), {"body": "b"})]
 
-    def test_pages_of_any_size_of_a_partition_make_the_whole(self, engine: Engine) -> None:
-        for version in (V1, V2):
-            rows: list[tuple[Key, Shape]] = [
-                ((*A, n), {f"v{version}": float(n), "x": str(version)}) for n in range(0, 40, 1 if version == V1 else 3)
-            ]
-            engine.write([(SPARSE, sparse_rows(SPARSE, rows, version_us=version))])
-        for span in (ALL, Span(3, 30)):
-            whole = logical(engine, SPARSE, [A], span)
-            for size in (1, 2, 3, 7, 39, 40, 41):
-                assert merged(pages(engine, SPARSE, A, span, size)) == whole
-
     def test_every_chunk_can_be_resumed_after(self, engine: Engine) -> None:
-        parts: list[Key] = [("p", n) for n in range(4)]
-        rows = [((*at, n), {"t": float(n)}) for k, at in enumerate(parts) for n in range((1500, 1, 700, 20)[k])]
-        engine.write([(SPARSE, sparse_rows(SPARSE, rows, version_us=V1))])
+        parts = self._several_chunks(engine)
         for asked in (parts, parts[::-1], None):
             for span in (ALL, Span(5, 1200)):
-                chunks = list(engine.scan(SPARSE, asked, span))
-                for i, chunk in enumerate(chunks):
-                    assert chunk.cursor is not None
-                    rest = logical(engine, SPARSE, asked, span, after=chunk.cursor)
-                    assert rest == gather(SPARSE, chunks[i + 1 :])
+                check_resume(engine, SPARSE, asked, span)
+        check_resume(engine, SPARSE, parts, columns=["even"])
 
-    def test_a_cursor_inside_one_partition_resumes_a_scan_of_many(self, engine: Engine) -> None:
-        parts: list[Key] = [("p", n) for n in (3, 1, 2)]
-        rows = [((*at, n), {"t": float(n)}) for at in parts for n in range(10)]
-        engine.write([(SPARSE, sparse_rows(SPARSE, rows, version_us=V1))])
-        whole = logical(engine, SPARSE, parts)
-        for k, at in enumerate(parts):
-            for taken in (1, 4, 9, 10):
-                (page,) = engine.scan(SPARSE, [at], limit=taken)
-                rest = logical(engine, SPARSE, parts, after=page.cursor)
-                want = {at: whole[at][taken:]} if taken < 10 else {}
-                assert rest == want | {other: whole[other] for other in parts[k + 1 :]}
-                assert list(rest) == [*want, *parts[k + 1 :]]
+    def test_a_resumed_scan_keeps_to_its_limit(self, engine: Engine) -> None:
+        parts = self._several_chunks(engine)
+        for asked in (parts, None):
+            for limit in (1, 19, 20, 21, 2500):
+                check_resume(engine, SPARSE, asked, limit=limit)
+        check_resume(engine, SPARSE, parts, Span(5, 1200), limit=600, columns=["even"])
+
+    def test_chunks_of_fixed_tables_can_be_resumed_too(self, engine: Engine) -> None:
+        parts: list[Key] = [(owner,) for owner in "pqr"]
+        rows = [((*at, f"n{n:04}"), {"size": float(n)}) for at in parts for n in range(700)]
+        engine.write([(FIXED, sparse_rows(FIXED, rows, version_us=V1))])
+        for asked in (parts, parts[::-1], None):
+            for limit in (None, 1, 600):
+                check_resume(engine, FIXED, asked, Span("n0005", "n0650"), limit=limit)
+
+    def test_a_cursor_outlives_its_row(self, engine: Engine) -> None:
+        parts = self._several_chunks(engine)
+        for asked in (parts, None):
+            chunk, *rest = engine.scan(SPARSE, asked)
+            want = gather(SPARSE, rest)
+            at, (last,) = chunk.key(SPARSE, len(chunk) - 1)[:2], chunk.key(SPARSE, len(chunk) - 1)[2:]
+            assert isinstance(last, int)
+            engine.delete(SPARSE, [at], Span(last, None), version_us=V3)
+            assert logical(engine, SPARSE, asked, after=chunk.cursor) == want
+            engine.delete(SPARSE, [at], version_us=V3)
+            want.pop(at, None)
+            assert logical(engine, SPARSE, asked, after=chunk.cursor) == want
+
+    def _several_chunks(self, engine: Engine) -> list[Key]:
+        """Partitions with 6,000 rows together, some of several versions."""
+        parts: list[Key] = [("p", n) for n in range(4)]
+        for at, count in zip(parts, (2000, 1, 3979, 20), strict=True):
+            rows = [((*at, n), {"odd" if n % 2 else "even": float(n), "t": 1.0}) for n in range(count)]
+            engine.write([(SPARSE, sparse_rows(SPARSE, rows, version_us=V1))])
+            engine.write([(SPARSE, sparse_rows(SPARSE, [(key, {"t": 2.0}) for key, _ in rows[::3]], version_us=V2))])
+        return parts
 
     def test_the_last_cursor_gives_nothing_more(self, engine: Engine) -> None:
         for table, key in (
@@ -128,17 +147,6 @@ class ScanLaws:
                 *_, last = engine.scan(table, asked)
                 assert logical(engine, table, asked, after=last.cursor) == {}
 
-    def test_a_cursor_outlives_its_row(self, engine: Engine) -> None:
-        parts: list[Key] = [("p", 0), ("p", 1)]
-        engine.write(
-            [(SPARSE, sparse_rows(SPARSE, [((*at, n), {"t": 1.0}) for at in parts for n in range(5)], version_us=V1))]
-        )
-        (page,) = engine.scan(SPARSE, [parts[0]], limit=2)
-        engine.delete(SPARSE, [parts[0]], Span(3, 5), version_us=V2)
-        assert keys(logical(engine, SPARSE, [parts[0]], after=page.cursor)[parts[0]]) == [(2,), (1,), (0,)]
-        engine.delete(SPARSE, [parts[0]], version_us=V2)
-        assert list(logical(engine, SPARSE, parts, after=page.cursor)) == [parts[1]]
-
     def test_a_scan_of_all_shows_every_window_once(self, engine: Engine) -> None:
         buckets = [START_US - n * HOUR // 2 for n in range(30)]
         rows = [((owner, bucket, bucket + n), {"t": float(n)}) for owner in "abc" for bucket in buckets for n in range(3)]
@@ -146,11 +154,7 @@ class ScanLaws:
         found = logical(engine, WINDOWED, None)
         assert set(found) == {(owner, bucket) for owner in "abc" for bucket in buckets}
         assert all(keys(rows) == [(at[1] + n,) for n in (2, 1, 0) if isinstance(at[1], int)] for at, rows in found.items())
-        chunks = list(engine.scan(WINDOWED, None))
-        assert all(
-            logical(engine, WINDOWED, None, after=chunk.cursor) == gather(WINDOWED, chunks[i + 1 :])
-            for i, chunk in enumerate(chunks)
-        )
+        check_resume(engine, WINDOWED, None)
 
     def test_first_shows_the_first_appearance_of_every_cell(self, engine: Engine) -> None:
         parts: list[Key] = [("p", 0), ("p", 1)]
@@ -170,18 +174,24 @@ class ScanLaws:
                     check_first(whole, logical(engine, SPARSE, asked, span, columns=columns, first=True))
 
 
-def pages(engine: Engine, table: Table, at: Key, span: Span, size: int) -> list[Logical]:
-    """A partition, `size` rows at a time."""
-    after: Cursor | None = None
-    found: list[Logical] = []
-    while True:
-        chunks = list(engine.scan(table, [at], span, limit=size, after=after))
-        if not chunks:
-            return found
-        found.append(gather(table, chunks))
-        assert len(found[-1][at]) <= size
-        after = chunks[-1].cursor
-        assert after is not None
+def check_resume(
+    engine: Engine,
+    table: Table,
+    partitions: Sequence[Key] | None,
+    span: Span = ALL,
+    *,
+    limit: int | None = None,
+    columns: Sequence[str] | None = None,
+) -> None:
+    """A scan resumed after any of its chunks gives the rest of it."""
+
+    def scan(after: Cursor | None) -> Iterator[Rows]:
+        return engine.scan(table, partitions, span, limit=limit, columns=columns, after=after)
+
+    chunks = list(scan(None))
+    assert all(chunk.cursor is not None for chunk in chunks)
+    for i in {0, len(chunks) // 2, len(chunks) - 2, len(chunks) - 1} & set(range(len(chunks))):
+        assert gather(table, scan(chunks[i].cursor)) == gather(table, chunks[i + 1 :])
 
 
 def check_first(whole: Logical, found: Logical) -> None:

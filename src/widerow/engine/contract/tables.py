@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from unittest import SkipTest
 
 from widerow.engine.port import Engine
@@ -19,6 +20,8 @@ SPARSE = Table(
     partition=(KeyColumn("owner"), KeyColumn("part", "int")),
     clustering=(KeyColumn("at_us", "int", descending=True),),
 )
+TWIN = replace(SPARSE, name="contract_sparse_twin")
+"""The same in all but its name: retention classes are such tables."""
 NAMED = Table(
     "contract_named",
     partition=(KeyColumn("owner"),),
@@ -50,7 +53,7 @@ CONDITIONAL = Table(
 FACTS = Table("contract_facts", partition=(KeyColumn("what"),), columns=("body",), conditional=True)
 """Conditional, one row a partition."""
 
-TABLES = (SPARSE, NAMED, BACKWARDS, SINGLE, FIXED, WINDOWED, CONDITIONAL, FACTS)
+TABLES = (SPARSE, TWIN, NAMED, BACKWARDS, SINGLE, FIXED, WINDOWED, CONDITIONAL, FACTS)
 
 A = ("a", 0)
 """A partition of SPARSE."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from rocksdict import WriteBatch
 
@@ -34,16 +35,28 @@ class RocksEngine:
     def __init__(self, path: Path, *, clock: Clock, settings: RocksSettings | None = None) -> None:
         self.db = Database(path, settings or RocksSettings())
         self._clock = clock
-        self._tables: dict[str, Table] = {}
+        self._tables = self._stored_tables()
         self._known = append.KnownShapes()
         self._conditional = threading.Lock()
 
     def apply(self, tables: Sequence[Table]) -> None:
         with self.db.writing():
+            batch = WriteBatch(raw_mode=True)
             for table in tables:
-                self._tables[table.name] = table
+                batch.put(table.name.encode(), msgspec.json.encode(table))
                 if not table.window:
                     self.db.handle(table.name)
+            ticket = self.db.write(batch)
+        self.db.wait_durable(ticket)
+        self._tables |= {table.name: table for table in tables}
+
+    def _stored_tables(self) -> dict[str, Table]:
+        """What was applied before: windows are dropped on time even if nobody asks for their table any more."""
+        with self.db.reading():
+            default = self.db.family("default")
+            assert default is not None
+            stored = [value for _, value in items(default, b"", None)]
+        return {table.name: table for table in (msgspec.json.decode(value, type=Table) for value in stored)}
 
     def write(self, changes: Sequence[tuple[Table, Rows]]) -> None:
         ready = [part for table, rows in changes if len(rows) for part in self._prepared(table, rows)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -120,8 +120,11 @@ def scan(
     now_s: int,
 ) -> Iterator[Rows]:
     """Live rows, as the port's `scan`. The cursor is the partition's index and the last key."""
+    if partitions and after is None and span == Span() and all(len(p) == len(table.key) for p in partitions):
+        yield from _look_up(db, table, partitions, columns, now_s)
+        return
     index, behind, taken = (0, b"", 0) if after is None else _cursor(after)
-    bases = [b""] if partitions is None else [encode_key(table.partition, p) for p in partitions]
+    bases = [b""] if partitions is None else [encode_key(table.key, p) for p in partitions]
     for i in range(index, len(bases)):
         low, high = span_bounds(table, bases[i], span) if partitions is not None else (b"", None)
         if i > index or not behind:
@@ -142,14 +145,29 @@ def scan(
             done = left is not None and left <= 0
             if live.any():
                 place = _to_cursor(i + 1, b"", 0) if done and partitions is not None else _to_cursor(i, last, taken)
-                rows = rows.take(live)
-                if columns is not None:
-                    keep = np.array([n in columns for n in rows.cells.names], np.bool_)
-                    cells = rows.cells.keep(keep[rows.cells.name])
-                    rows = Rows(rows.keys, rows.version_us, rows.expire_us, cells).take(np.diff(cells.offsets) > 0)
-                yield Rows(rows.keys, rows.version_us, rows.expire_us, rows.cells, place)
+                yield replace(_only(rows.take(live), columns), cursor=place)
             if done:
                 break
+
+
+def _look_up(db: Database, table: Table, keys: Sequence[Key], columns: Sequence[str] | None, now_s: int) -> Iterator[Rows]:
+    """Rows by their whole keys, in the order asked."""
+    stored_keys = [encode_key(table.key, key) for key in keys]
+    with db.reading():
+        found = get_many(db, table.name, stored_keys)
+    pairs = [(key, value) for key, value in zip(stored_keys, found, strict=True) if value is not None]
+    if pairs:
+        rows = _decode(table, [key for key, _ in pairs], [value for _, value in pairs])
+        yield _only(rows.take((rows.expire_us > now_s * SECOND) | (rows.expire_us == NEVER)), columns)
+
+
+def _only(rows: Rows, columns: Sequence[str] | None) -> Rows:
+    """The rows with the named cells alone; those that have none are left out."""
+    if columns is None:
+        return rows
+    keep = np.array([n in columns for n in rows.cells.names], np.bool_)
+    cells = rows.cells.keep(keep[rows.cells.name])
+    return replace(rows, cells=cells).take(np.diff(cells.offsets) > 0)
 
 
 def _pieces(db: Database, family: str, low: bytes, high: bytes | None) -> Iterator[tuple[list[bytes], list[bytes]]]:

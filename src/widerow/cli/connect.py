@@ -1,0 +1,179 @@
+"""From options and environment to a server that answers.
+
+    --server URL [--token]     that server
+    --store URL                the store's owner, through PATH/serve.sock, if it is being served;
+                               otherwise the store is opened here and served to ourselves on a private socket
+    neither                    WIDEROW_URL, then WIDEROW_STORE, then the configuration's store if it exists
+
+Rule 1: what is given on the command line beats the environment; two answers to one question are an error.
+Rule 2: opening a store never makes one, except for commands whose purpose includes that.
+Rule 3: the heavy parts of the program are imported only when a store is opened in this process.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from widerow.cli.api import Api
+from widerow.cli.failure import Failed, Misused
+from widerow.config import Config, load
+from widerow.model.errors import ConfigError
+
+SOCKET = "serve.sock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """What the options and the environment say about whom to speak to. Exactly one of `server` and `store` is set."""
+
+    server: str | None = None
+    token: str | None = None
+    store: str | None = None
+    config: Config
+
+
+def resolve(
+    *,
+    server: str | None,
+    token: str | None,
+    store: str | None,
+    config: Path | None,
+    environment: Mapping[str, str] | None = None,
+) -> Where:
+    env = os.environ if environment is None else environment
+    if server is not None and store is not None:
+        raise Misused("--server and --store are two ways to the same: give one")
+    if token is not None and store is not None:
+        raise Misused("--token goes with --server; a store on this machine needs none")
+    if server is None and store is None:
+        server = env.get("WIDEROW_URL") or None
+        # A token alone says that a server is meant.
+        store = None if server or token else env.get("WIDEROW_STORE") or None
+    settings = load(_config_file(config, env), env)
+    if server is not None:
+        return Where(server=server, token=token or env.get("WIDEROW_TOKEN") or None, config=settings)
+    if token is not None:
+        raise Misused("--token needs a server", todo="give --server URL or set WIDEROW_URL")
+    if store is None:
+        if not store_exists(settings.store.url):
+            raise Misused(
+                f"no server and no store is given, and there is none at {settings.store.url}",
+                todo="give --server URL with --token, or --store rocksdb:PATH (or set WIDEROW_URL, WIDEROW_STORE)",
+            )
+        store = settings.store.url
+    return Where(store=store, config=replace(settings, store=replace(settings.store, url=store)))
+
+
+def configuration(
+    config: Path | None, *, store: str | None = None, host: str | None = None, port: int | None = None
+) -> Config:
+    """The configuration of a process that serves: file, environment, then options."""
+    settings = load(_config_file(config, os.environ), os.environ)
+    store = store or os.environ.get("WIDEROW_STORE") or settings.store.url
+    http = replace(
+        settings.http,
+        host=settings.http.host if host is None else host,
+        port=settings.http.port if port is None else port,
+    )
+    return replace(settings, store=replace(settings.store, url=store), http=http)
+
+
+def _config_file(given: Path | None, environment: Mapping[str, str]) -> Path | None:
+    named = environment.get("WIDEROW_CONFIG")
+    return given or (Path(named) if named else None)
+
+
+@contextmanager
+def connect(where: Where, *, tenant: str | None = None, creates: bool = False) -> Iterator[Api]:
+    """A server that answers, for as long as the context lasts."""
+    if where.server is not None:
+        with Api.of_url(where.server, where.token, tenant) as api:
+            yield api
+        return
+    url = where.config.store.url
+    folder = store_folder(url)
+    if folder is None:
+        raise Misused(
+            f"store {url!r} cannot be used by this command",
+            todo="give rocksdb:PATH; what `memory:` holds is reached with --server",
+        )
+    owner = folder / SOCKET
+    if is_served(owner):
+        with reachable(owner) as path, Api.of_socket(path, tenant, f"the owner of {folder}") as api:
+            yield api
+        return
+    if not creates and not (folder / "CURRENT").exists():
+        raise Failed(
+            f"there is no store at {folder}",
+            code="no-store",
+            todo="check the path; `widerow serve` and `widerow tenant create` make one",
+        )
+    with _opened(where.config) as path, Api.of_socket(path, tenant, f"{folder}") as api:
+        yield api
+
+
+@contextmanager
+def _opened(config: Config) -> Iterator[str]:
+    """The store, open in this process and served on a socket that only we know."""
+    from widerow.cli.embedded import opened  # noqa: PLC0415 - everything heavy hangs on this import
+
+    with opened(config) as path:
+        yield path
+
+
+def store_folder(url: str) -> Path | None:
+    """The folder of an embedded store. (The engine's own reading of the URL would import the engine.)"""
+    scheme, _, rest = url.partition(":")
+    if scheme not in ("rocksdb", "memory"):
+        raise ConfigError(f"store {url!r} is not known: give rocksdb:PATH or memory:")
+    path = rest.partition("?")[0]
+    if scheme == "memory":
+        return None
+    if not path:
+        raise ConfigError(f"store {url!r} names no folder: rocksdb:PATH")
+    return Path(path)
+
+
+def store_exists(url: str) -> bool:
+    folder = store_folder(url)
+    return folder is not None and (folder / "CURRENT").exists()
+
+
+def is_served(owner: Path) -> bool:
+    """Whether somebody answers at the socket. One that is left over from a process that was killed does not."""
+    if not owner.exists():
+        return False
+    try:
+        with reachable(owner) as path, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(5)
+            probe.connect(path)
+    except ConnectionRefusedError:
+        return False
+    except PermissionError:
+        raise Failed(
+            f"{owner} belongs to another user", code="permission", todo="run as the user that serves it, or use --server"
+        ) from None
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTSOCK):
+            return False
+        raise Failed(f"{owner}: {error.strerror}", code="unreachable") from None
+    return True
+
+
+@contextmanager
+def reachable(owner: Path) -> Iterator[str]:
+    """A path to the socket that fits: the system allows 107 bytes, and a folder that is held open has a short name."""
+    if len(os.fsencode(owner)) <= 100:
+        yield str(owner)
+        return
+    folder = os.open(owner.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{owner.name}"
+    finally:
+        os.close(folder)

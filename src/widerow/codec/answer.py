@@ -1,0 +1,165 @@
+"""Answers as JSON, CSV and Arrow.
+
+Rule 1: work per point happens in C: `tolist`, `zip`, the encoders. Python sees series, not points.
+Rule 2: a number reads back equal in every form.
+Rule 3: times are RFC 3339 in UTC unless epochs are asked for. One answer writes all its times with the same decimals.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from widerow.codec.arrow.columns import strings_of
+from widerow.model.arrays import Ints
+from widerow.model.errors import Unsupported
+from widerow.model.names import Coded
+from widerow.model.points import Points
+from widerow.model.times import MS, PRECISION_US, SECOND
+
+JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow.stream"
+MEDIA_TYPES = (JSON, CSV, ARROW)
+"""What an answer can be, the preferred one first."""
+
+
+def encode_points(points: Points, media_type: str, *, next_cursor: str | None = None, epoch: str | None = None) -> bytes:
+    """By media type. CSV and Arrow have no room for the cursor: it goes into a header of the response."""
+    if media_type == JSON:
+        return encode_json(points, next_cursor=next_cursor, epoch=epoch)
+    if media_type == CSV:
+        return encode_csv(points, epoch=epoch)
+    if media_type == ARROW:
+        return encode_arrow_points(points)
+    raise _unsupported(media_type)
+
+
+def encode_json(points: Points, *, next_cursor: str | None = None, epoch: str | None = None) -> bytes:
+    """`{"series": [{"device", "metric", "points": [[time, value], ...]}], "next": cursor or null}`.
+
+    A point has its tags as a third member when they were asked for. Series are sorted as their names are in the
+    dictionaries; the points of one keep their order.
+    """
+    key = points.device.codes.astype(np.int64) * (len(points.metric.names) + 1) + points.metric.codes
+    if np.any(key[1:] < key[:-1]):
+        order = np.argsort(key, kind="stable")
+        points, key = points.take(order), key[order]
+    columns = [format_times(points.time_us, epoch), _values(points)]
+    if points.tags is not None:
+        sets = np.array([*map(msgspec.Raw, points.tags.names.to_bytes_list()), None], object)
+        columns.append(sets[points.tags.codes].tolist())
+    pairs = list(zip(*columns, strict=True))
+    starts = np.flatnonzero(np.concatenate([[len(key) > 0], key[1:] != key[:-1]])) if len(key) else np.zeros(0, np.int64)
+    devices, metrics = points.device.take(starts).to_list(), points.metric.take(starts).to_list()
+    cuts = [*starts.tolist(), len(pairs)]
+    series = [
+        {"device": device, "metric": metric, "points": pairs[start:stop]}
+        for device, metric, start, stop in zip(devices, metrics, cuts[:-1], cuts[1:], strict=True)
+    ]
+    return msgspec.json.encode({"series": series, "next": next_cursor})
+
+
+def encode_csv(points: Points, *, epoch: str | None = None) -> bytes:
+    """RFC 4180, with a header: device, time, metric, value, and tags when they were asked for."""
+    header = ["device", "time", "metric", "value"]
+    columns = [points.device.to_list(), format_times(points.time_us, epoch), points.metric.to_list(), _values(points)]
+    if points.tags is not None:
+        header.append("tags")
+        columns.append(np.array([*points.tags.names, ""], object)[points.tags.codes].tolist())
+    return _csv(header, zip(*columns, strict=True))
+
+
+def encode_arrow_points(points: Points) -> bytes:
+    """An IPC stream of device, time, metric, value (null for texts) and text (null for numbers); then tags, if asked for."""
+    is_text = np.zeros(len(points), np.bool_) if points.text is None else points.text.codes >= 0
+    text = points.text or Coded(points.metric.names, np.full(len(points), -1, np.int32))
+    columns = {
+        "device": _dictionary(points.device),
+        "time": pa.array(points.time_us).cast(pa.timestamp("us", "UTC")),
+        "metric": _dictionary(points.metric),
+        "value": pa.array(points.number, mask=is_text),
+        "text": _dictionary(text).cast(pa.string()),
+    }
+    if points.tags is not None:
+        columns["tags"] = _dictionary(points.tags).cast(pa.string())
+    return _stream(pa.table(columns))
+
+
+def encode_records(records: Sequence[Mapping[str, Any]], media_type: str) -> bytes:
+    """Plain records (devices, metrics, latest values): an array in JSON, else a column per key, nested values as JSON."""
+    if media_type == JSON:
+        return msgspec.json.encode(records)
+    if media_type not in MEDIA_TYPES:
+        raise _unsupported(media_type)
+    keys = list(dict.fromkeys(key for record in records for key in record))
+    columns = [[_flat(record.get(key)) for record in records] for key in keys]
+    if media_type == CSV:
+        return _csv(keys, zip(*columns, strict=True))
+    return _stream(pa.table([_column(column) for column in columns], names=keys))
+
+
+def format_times(time_us: Ints, epoch: str | None = None) -> list[Any]:
+    """RFC 3339 texts, or epochs in s, ms, us or ns: integers, or floats where one of the times needs a fraction."""
+    if epoch is None:
+        unit: Literal["s", "ms", "us"] = "s" if not np.any(time_us % SECOND) else "ms" if not np.any(time_us % MS) else "us"
+        moments: npt.NDArray[np.datetime64] = time_us.astype("datetime64[us]")
+        return list(np.datetime_as_string(moments, unit=unit, timezone="UTC").tolist())
+    if epoch == "ns":
+        return list((time_us * 1_000).tolist())
+    if epoch not in PRECISION_US:
+        raise Unsupported(f"epoch {epoch[:20]!r}: give s, ms, us or ns")
+    unit_us = PRECISION_US[epoch]
+    return list((time_us / unit_us if np.any(time_us % unit_us) else time_us // unit_us).tolist())
+
+
+def _values(points: Points) -> list[Any]:
+    if points.text is None or not len(points.text.names):
+        return list(points.number.tolist())
+    values = points.number.astype(object)
+    is_text = points.text.codes >= 0
+    values[is_text] = np.array(points.text.names.to_list(), object)[points.text.codes[is_text]]
+    return list(values.tolist())
+
+
+def _dictionary(column: Coded) -> Any:
+    codes = pa.array(column.codes, mask=column.codes < 0)
+    return pa.DictionaryArray.from_arrays(codes, strings_of(column.names).cast(pa.string()))
+
+
+def _stream(table: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
+
+
+def _csv(header: Sequence[str], rows: Any) -> bytes:
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return out.getvalue().encode()
+
+
+def _flat(value: Any) -> Any:
+    return msgspec.json.encode(value).decode() if isinstance(value, (dict, list, tuple)) else value
+
+
+def _column(values: list[Any]) -> Any:
+    """A column of records; text when its values are of several types."""
+    if len({type(value) for value in values if value is not None} - {int, float}) > 1:
+        values = [
+            value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode() for value in values
+        ]
+    return pa.array(values)
+
+
+def _unsupported(media_type: str) -> Unsupported:
+    return Unsupported(f"answers are {', '.join(MEDIA_TYPES)}; not {media_type[:80]!r}")

@@ -1,0 +1,154 @@
+"""Configuration: one TOML file plus the environment, into frozen, validated dataclasses.
+
+A setting `[http] port` is overridden by the environment's `WIDEROW_HTTP_PORT`, that by a command-line option. Unknown
+sections, unknown settings and values out of range stop the start with a message that names them (`ConfigError`). Every
+setting is explained in docs/reference/configuration.md (a test checks that).
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from widerow.model.errors import ConfigError
+
+
+def _setting(default: Any, doc: str, *, low: float | None = None, high: float | None = None) -> Any:
+    return field(default=default, metadata={"doc": doc, "low": low, "high": high})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Http:
+    host: str = _setting("127.0.0.1", "Address to listen on. `0.0.0.0` for all; put TLS in front of it then.")
+    port: int = _setting(8080, "Port to listen on; 0 picks a free one.", low=0, high=65535)
+    max_body_mib: int = _setting(32, "Largest request body, before and after decompression.", low=1, high=1024)
+    max_points: int = _setting(
+        100_000, "Most points in one answer; ask for the rest with its cursor.", low=1, high=10_000_000
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    url: str = _setting("rocksdb:widerow-data", "Where the data is: `rocksdb:PATH` or `memory:`.")
+    cache_mib: int = _setting(256, "Memory for blocks that were read (RocksDB).", low=8, high=1 << 20)
+    write_buffer_mib: int = _setting(256, "Memory for what is not yet in table files (RocksDB).", low=16, high=1 << 20)
+    reserve_mib: int = _setting(64, "Free disk below which writes are refused with `storage-full`.", low=0, high=1 << 20)
+    expire_every_s: int = _setting(300, "How often expired windows are looked for and dropped.", low=1, high=86_400)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Time:
+    max_future_s: int = _setting(300, "How far ahead of the server's clock a report's time may lie.", low=0, high=86_400)
+    refresh_s: int = _setting(
+        10, "How old a process's knowledge of tenants, placements and erasures may be.", low=1, high=300
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    max_in_flight_mib: int = _setting(256, "Request bodies taken in and not yet answered, in all.", low=1, high=1 << 16)
+    max_tenant_in_flight_mib: int = _setting(128, "The same, for one tenant.", low=1, high=1 << 16)
+    decoders: int = _setting(2, "Threads that decode large bodies.", low=1, high=64)
+    committers: int = _setting(
+        2, "Threads that write; two, so that one encodes while the other waits for the disk.", low=1, high=16
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    device_tags: tuple[str, ...] = _setting(
+        ("device", "device_id", "host"), "Line protocol: the first of these tags that is present names the device."
+    )
+    metric: str = _setting("{measurement}_{field}", "Line protocol: how a metric's name is made.")
+    fold_tags: tuple[str, ...] = _setting((), "Line protocol: tags that become part of the metric's name.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    level: str = _setting("info", "One of debug, info, warning, error.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    http: Http = field(default_factory=Http)
+    store: Store = field(default_factory=Store)
+    time: Time = field(default_factory=Time)
+    pipeline: Pipeline = field(default_factory=Pipeline)
+    line: Line = field(default_factory=Line)
+    log: Log = field(default_factory=Log)
+
+
+def load(path: Path | None, environment: Mapping[str, str] | None = None) -> Config:
+    """The configuration of a file (None: all defaults) and an environment (None: this process's)."""
+    tree: dict[str, Any] = {}
+    if path is not None:
+        try:
+            tree = tomllib.loads(path.read_text())
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} is not TOML: {error}") from error
+    return build(tree, os.environ if environment is None else environment)
+
+
+def build(tree: Mapping[str, Any], environment: Mapping[str, str]) -> Config:
+    """A configuration of plain data, checked."""
+    sections = {f.name: f.default_factory for f in fields(Config)}
+    _check_known(tree, sections, "section")
+    values = {}
+    for name, kind in sections.items():
+        given = tree.get(name, {})
+        if not isinstance(given, Mapping):
+            raise ConfigError(f"{name} must be a section: [{name}]")
+        values[name] = _section(name, kind, given, environment)
+    config = Config(**values)
+    if config.log.level not in ("debug", "info", "warning", "error"):
+        raise ConfigError(f"log.level is {config.log.level!r}: give debug, info, warning or error")
+    return config
+
+
+def _section(section: str, kind: Any, given: Mapping[str, Any], environment: Mapping[str, str]) -> Any:
+    settings = {f.name: f for f in fields(kind)}
+    _check_known(given, settings, f"setting in [{section}]")
+    out = {}
+    for name, setting in settings.items():
+        variable = f"WIDEROW_{section}_{name}".upper()
+        if variable in environment:
+            out[name] = _checked(f"{variable}", setting, _from_text(variable, setting.default, environment[variable]))
+        elif name in given:
+            out[name] = _checked(f"{section}.{name}", setting, given[name])
+    return kind(**out)
+
+
+def _check_known(given: Mapping[str, Any], known: Mapping[str, Any], what: str) -> None:
+    for name in given:
+        if name not in known:
+            raise ConfigError(f"unknown {what}: {name}; known are {', '.join(known)}")
+
+
+def _from_text(variable: str, default: Any, text: str) -> Any:
+    if isinstance(default, tuple):
+        return [part.strip() for part in text.split(",") if part.strip()]
+    if isinstance(default, int):
+        try:
+            return int(text)
+        except ValueError:
+            raise ConfigError(f"{variable} is {text!r}: give a whole number") from None
+    return text
+
+
+def _checked(name: str, setting: Any, value: Any) -> Any:
+    default, low, high = setting.default, setting.metadata["low"], setting.metadata["high"]
+    if isinstance(default, tuple):
+        if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+            raise ConfigError(f"{name}: give a list of texts")
+        return tuple(value)
+    if type(value) is not type(default):
+        raise ConfigError(f"{name} is {value!r}: give a {'whole number' if isinstance(default, int) else 'text'}")
+    if (low is not None and value < low) or (high is not None and value > high):
+        raise ConfigError(f"{name} is {value}: give {low} to {high}")
+    return value

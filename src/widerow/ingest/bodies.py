@@ -1,0 +1,64 @@
+"""From a request's body to a decoded batch: which decoder reads what, and the stamp of the version.
+
+The version is stamped here, once, when the body has arrived: whole milliseconds of this process's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from widerow.codec.arrow import decode_arrow
+from widerow.codec.body import decompress
+from widerow.codec.decoded import Decoded
+from widerow.codec.json import JsonDecoder
+from widerow.codec.line import LineDecoder
+from widerow.model.errors import Rejected, Unsupported
+from widerow.model.times import Clock, whole_ms
+
+ARROW_TYPE = "application/vnd.apache.arrow.stream"
+_JSON_TYPES = ("application/json", "text/json", "")
+_NDJSON_TYPES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
+REPORT_TYPES = ("application/json", "application/x-ndjson", ARROW_TYPE)
+"""What `POST /v1/write` takes."""
+PRECISIONS = ("s", "ms", "us", "ns")
+LINE_PRECISIONS = ("n", "ns", "u", "us", "µ", "ms", "s", "m", "h")
+
+
+class Bodies:
+    """The decoders of a process. Safe to share between threads."""
+
+    def __init__(self, line: LineDecoder, json: JsonDecoder, clock: Clock) -> None:
+        self._line, self._json, self._clock = line, json, clock
+
+    def reports(
+        self, body: bytes, *, content_type: str, encoding: str, precision: str, max_bytes: int
+    ) -> Callable[[], Decoded]:
+        """How to decode a body of `POST /v1/write`. Raises at once for what no decoder reads."""
+        media_type = content_type.partition(";")[0].strip().lower()
+        if precision not in PRECISIONS:
+            raise Rejected(f"precision {precision!r} is not known: give one of {', '.join(PRECISIONS)}", code="precision")
+        now_us = self._clock.now_us()
+        version_us = whole_ms(now_us)
+        if media_type == ARROW_TYPE:
+            return lambda: decode_arrow(
+                decompress(body, encoding, max_bytes), precision=precision, now_us=now_us, version_us=version_us
+            )
+        if media_type not in _JSON_TYPES + _NDJSON_TYPES:
+            raise Unsupported(f"content type {media_type[:80]!r} is not known here: send {', '.join(REPORT_TYPES)}")
+        return lambda: self._json.decode(
+            decompress(body, encoding, max_bytes),
+            precision=precision,
+            ndjson=media_type in _NDJSON_TYPES,
+            now_us=now_us,
+            version_us=version_us,
+        )
+
+    def lines(self, body: bytes, *, encoding: str, precision: str, max_bytes: int) -> Callable[[], Decoded]:
+        """How to decode a body of line protocol."""
+        if precision not in LINE_PRECISIONS:
+            raise Rejected(f"precision {precision!r} is not known: give one of ns, us, ms, s, m, h", code="precision")
+        now_us = self._clock.now_us()
+        version_us = whole_ms(now_us)
+        return lambda: self._line.decode(
+            decompress(body, encoding, max_bytes), precision=precision, now_us=now_us, version_us=version_us
+        )

@@ -1,0 +1,36 @@
+"""What the process counts: the metrics of `GET /metrics`, explained in docs/reference/metrics.md (a test checks that)."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+
+class Counters:
+    """One set per process, passed to whoever counts. Labels are tenants, codes and routes: all bounded."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        r = self.registry
+        self.reports = Counter("widerow_reports_accepted", "Reports made durable.", ["tenant"], registry=r)
+        self.values = Counter("widerow_values_accepted", "Values and tags of reports made durable.", ["tenant"], registry=r)
+        self.refused = Counter("widerow_reports_refused", "Reports refused, by code.", ["tenant", "code"], registry=r)
+        self.received_bytes = Counter("widerow_received_bytes", "Bytes of request bodies taken in.", ["tenant"], registry=r)
+        self.requests = Counter("widerow_http_requests", "Requests answered.", ["route", "status"], registry=r)
+        self.request_seconds = Histogram(
+            "widerow_http_request_seconds", "Time from request to answer.", ["route"], buckets=_SECONDS, registry=r
+        )
+        self.commits = Counter("widerow_commits", "Group commits.", registry=r)
+        self.commit_seconds = Histogram("widerow_commit_seconds", "Time of a group commit.", buckets=_SECONDS, registry=r)
+        self.commit_failures = Counter("widerow_commit_failures", "Commits that failed.", ["code"], registry=r)
+        self.in_flight = Gauge("widerow_in_flight_bytes", "Bytes taken in and not yet answered.", registry=r)
+        self.disk = Gauge("widerow_store_disk_bytes", "Bytes on disk.", registry=r)
+        self.memory = Gauge("widerow_store_memory_bytes", "Memory of the engine.", registry=r)
+        self.windows = Gauge("widerow_store_windows", "Time windows on disk.", registry=r)
+        self.syncs = Gauge("widerow_store_syncs", "Times the log was synced to disk since the start.", registry=r)
+        self.dropped_windows = Counter("widerow_expired_windows", "Time windows dropped because they expired.", registry=r)
+
+    def exposition(self) -> bytes:
+        """The text format of Prometheus."""
+        return generate_latest(self.registry)

@@ -1,0 +1,148 @@
+"""What a batch must satisfy before anything of it is kept: times that can be stored, and no contradictions.
+
+Within one batch a cell has one value: an identical duplicate is dropped, a report that differs from an earlier one is
+refused. Pure: takes the present, gives data.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from widerow.model.arrays import Bytes, Codes, Flags, Hashes, Ints
+from widerow.model.batch import Batch, CellKind
+from widerow.model.errors import Refusal
+from widerow.model.hashing import mix, same_at
+from widerow.model.kernel import kernel
+from widerow.model.times import format_duration, format_time
+
+_TAG = int(CellKind.TAG)
+_NUMBER = int(CellKind.NUMBER)
+
+
+def check(
+    batch: Batch, *, now_us: int, max_future_us: int, keep_us: int, only_device: str | None = None
+) -> tuple[Batch, list[Refusal]]:
+    """The reports that may be kept, and why the others may not. `keep_us` 0: nothing is too old."""
+    refusals: list[Refusal] = []
+    if only_device is not None:
+        own = np.array([name == only_device for name in batch.device.names], np.bool_)[batch.device.codes]
+        batch = _refuse(batch, ~own, refusals, "wrong-device", f"this token may write as device {only_device!r} only")
+    time_us = batch.time_us
+    if len(time_us):
+        latest, oldest = now_us + max_future_us, now_us - keep_us if keep_us else 0
+        if time_us.max() > latest:
+            seen = format_time(int(time_us.max()))
+            allowed = format_duration(max_future_us)
+            reason = f"time {seen} is ahead of the server's clock, {format_time(now_us)}, by more than {allowed}"
+            batch = _refuse(batch, time_us > latest, refusals, "future", f"{reason} (time.max_future_s)")
+            time_us = batch.time_us
+        if len(time_us) and time_us.min() < oldest:
+            reason = f"time {format_time(int(time_us.min()))} is older than the raw retention of {format_duration(keep_us)}"
+            batch = _refuse(batch, time_us < oldest, refusals, "too-old", reason)
+    return _without_contradictions(batch, refusals), refusals
+
+
+def _refuse(batch: Batch, bad: Flags, refusals: list[Refusal], code: str, reason: str) -> Batch:
+    if not bad.any():
+        return batch
+    refusals.append(Refusal(code, reason, batch.position[bad].tolist()))
+    return batch.take(~bad)
+
+
+def _without_contradictions(batch: Batch, refusals: list[Refusal]) -> Batch:
+    n, cells = len(batch), batch.cells
+    bad, dead = np.zeros(n, np.bool_), np.zeros(len(cells), np.bool_)
+    slots = np.full(1 << max(4, int(2 * n).bit_length()), -1, np.int32)
+    if not _find_contradictions(
+        batch.device.codes,
+        batch.time_us,
+        cells.offsets,
+        cells.name,
+        cells.kind,
+        cells.number.view(np.uint64),
+        cells.text,
+        cells.texts.data,
+        cells.texts.offsets,
+        len(cells.names),
+        slots,
+        bad,
+        dead,
+    ):
+        return batch
+    if dead.any():
+        batch = batch.with_cells(cells.keep(~dead))
+        empty = (np.diff(batch.cells.offsets) == 0) & ~bad
+        if empty.any():  # an exact repeat of an earlier report: kept once, refused never
+            batch, bad = batch.take(~empty), bad[~empty]
+    if bad.any():
+        i = int(np.flatnonzero(bad)[0])
+        reason = (
+            f"the batch gives two different values for one cell of {batch.device[i]!r} at "
+            f"{format_time(int(batch.time_us[i]))}; the first is kept"
+        )
+        batch = _refuse(batch, bad, refusals, "conflict", reason)
+    return batch
+
+
+@kernel
+def _find_contradictions(
+    device: Codes,
+    time_us: Ints,
+    offsets: Ints,
+    name: Codes,
+    kind: Bytes,
+    number: Hashes,
+    text: Codes,
+    texts: Bytes,
+    text_offsets: Ints,
+    names: int,
+    slots: Codes,
+    bad: Flags,
+    dead: Flags,
+) -> int:
+    """Mark reports that contradict an earlier one of the same device and time, and cells that only repeat one."""
+    n = len(device)
+    mask = len(slots) - 1
+    text_base = texts.ctypes.data
+    following = np.full(n, -1, np.int32)
+    last = np.empty(n, np.int32)
+    for i in range(n):  # chain the reports of one device and time
+        p = np.int64(mix(np.uint64(device[i]), np.uint64(time_us[i])) & np.uint64(mask))
+        while True:
+            head = int(slots[p])
+            if head < 0:
+                slots[p] = i
+                last[i] = i
+                break
+            if device[head] == device[i] and time_us[head] == time_us[i]:
+                following[last[head]] = i
+                last[head] = i
+                last[i] = -1
+                break
+            p = (p + 1) & mask
+    found = 0
+    owner = np.full(2 * names, -1, np.int32)
+    where = np.empty(2 * names, np.int64)
+    for head in range(n):
+        i = head if last[head] >= 0 else -1
+        while i >= 0:
+            for c in range(offsets[i], offsets[i + 1]):
+                slot = 2 * np.int64(name[c]) + (kind[c] == _TAG)
+                if owner[slot] != head:
+                    owner[slot] = head
+                    where[slot] = c
+                    continue
+                found += 1
+                o = where[slot]
+                if kind[c] == _NUMBER or kind[o] == _NUMBER:
+                    same = kind[c] == kind[o] and number[c] == number[o]
+                else:
+                    a, b = text_offsets[text[c]], text_offsets[text[o]]
+                    length = text_offsets[text[c] + 1] - a
+                    same = length == text_offsets[text[o] + 1] - b and same_at(text_base + a, text_base + b, length)
+                if same:
+                    dead[c] = True
+                else:
+                    bad[i] = True
+            i = int(following[i])
+    return found

@@ -1,0 +1,89 @@
+"""A bounded queue that keeps tenants apart: one line each, and fair turns.
+
+Rule 1: what is in flight is counted in bytes, from `put` until `release`, per tenant and in all.
+Rule 2: a full line refuses its own tenant (`QuotaExceeded`); a full queue refuses everyone (`Overloaded`). It never waits.
+Rule 3: takers get from each tenant in turn, at most a quantum's worth, so a burst waits behind itself only.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from typing import Generic, TypeVar
+
+from widerow.model.errors import Overloaded, QuotaExceeded
+
+T = TypeVar("T")
+
+
+class FairQueue(Generic[T]):
+    """Items of many tenants. Safe to share between threads."""
+
+    def __init__(self, *, max_bytes: int, max_tenant_bytes: int, quantum_bytes: int) -> None:
+        self._max_bytes, self._max_tenant_bytes, self._quantum = max_bytes, max_tenant_bytes, quantum_bytes
+        self._lines: OrderedDict[str, deque[tuple[T, int]]] = OrderedDict()
+        self._held: dict[str, int] = {}
+        self._total = 0
+        self._closed = False
+        self._ready = threading.Condition()
+
+    def put(self, tenant: str, item: T, size: int) -> None:
+        """Queue an item of that many bytes, or raise. An empty line takes any item, however large."""
+        with self._ready:
+            held = self._held.get(tenant, 0)
+            if self._closed:
+                raise Overloaded("the server is stopping: send this again to another, or later")
+            if self._total and self._total + size > self._max_bytes:
+                raise Overloaded(
+                    f"{self._total >> 20} MiB are in flight, pipeline.max_in_flight_mib allows {self._max_bytes >> 20}"
+                )
+            if held and held + size > self._max_tenant_bytes:
+                raise QuotaExceeded(tenant, "in_flight_bytes", self._max_tenant_bytes, held + size, 1.0)
+            self._held[tenant] = held + size
+            self._total += size
+            line = self._lines.get(tenant)
+            if line is None:
+                line = self._lines[tenant] = deque()
+            line.append((item, size))
+            self._ready.notify()
+
+    def take(self, max_bytes: int) -> list[tuple[str, list[T]]]:
+        """Wait for work; then up to about `max_bytes` of it, by tenant, in fair turns. Empty: closed and drained."""
+        with self._ready:
+            self._ready.wait_for(lambda: self._lines or self._closed)
+            taken: dict[str, list[T]] = {}
+            left = max_bytes
+            while self._lines and left > 0:
+                tenant, line = self._lines.popitem(last=False)
+                turn = min(self._quantum, left)
+                while line and turn > 0:
+                    item, size = line.popleft()
+                    taken.setdefault(tenant, []).append(item)
+                    turn -= size
+                    left -= size
+                if line:
+                    self._lines[tenant] = line  # to the end of the round
+            return list(taken.items())
+
+    def release(self, tenant: str, size: int) -> None:
+        """An item is done with."""
+        with self._ready:
+            self._total -= size
+            held = self._held[tenant] - size
+            if held:
+                self._held[tenant] = held
+            else:
+                del self._held[tenant]
+
+    def close(self) -> None:
+        """Take nothing more in; what is queued can still be taken."""
+        with self._ready:
+            self._closed = True
+            self._ready.notify_all()
+
+    def in_flight(self) -> int:
+        return self._total
+
+    def in_flight_by_tenant(self) -> dict[str, int]:
+        with self._ready:
+            return dict(self._held)

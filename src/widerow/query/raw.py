@@ -1,0 +1,103 @@
+"""Questions about raw reports: a device's points over a span, and the latest values.
+
+Points of a series come oldest first. An answer is cut between reports, never within one, and names where to go on.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from widerow.catalog.catalog import Catalog
+from widerow.model.errors import Rejected
+from widerow.model.points import Points
+from widerow.model.tenant import Tenant
+from widerow.model.times import TimeSpan
+from widerow.query.points import joined, newest, points_of
+from widerow.telemetry.store import Telemetry
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    points: Points
+    next: str | None
+    """Ask again `after` this for what follows; None: that was all."""
+
+
+class Queries:
+    """Reading for the API. Every method takes the tenant first and sees nothing of others."""
+
+    def __init__(self, telemetry: Telemetry, catalog: Catalog) -> None:
+        self._telemetry, self._catalog = telemetry, catalog
+
+    def series(
+        self,
+        tenant: Tenant,
+        device: str,
+        *,
+        span: TimeSpan,
+        limit: int,
+        metrics: Sequence[str] | None = None,
+        after: str | None = None,
+        tags: bool = False,
+    ) -> Answer:
+        """Points of a device, oldest first, about `limit` of them. `NotFound` if there is no such device."""
+        self._catalog.devices.get(tenant.name, device)
+        if after is not None:
+            span = TimeSpan(min(max(span.start_us, _read_cursor(after)), span.stop_us), span.stop_us)
+        found: list[Points] = []
+        count = 0
+        # Tags are cells, too: to show them, all cells of the rows are read.
+        for part, chunks in self._telemetry.read(tenant, device, span, metrics=None if tags else metrics):
+            points = _in_order(_only(points_of(chunks, tags=tags), metrics if tags else None))
+            if count + len(points) > limit:
+                points, rest_us = _cut(points, limit - count)
+                return Answer(joined([*found, points]), _cursor(rest_us))
+            found.append(points)
+            count += len(points)
+            if count >= limit and part.stop_us < span.stop_us:
+                return Answer(joined(found), _cursor(part.stop_us))
+        return Answer(joined(found), None)
+
+    def latest(self, tenant: Tenant, devices: Sequence[str], *, metrics: Sequence[str] | None = None) -> Points:
+        """Each metric's newest value in the last bucket of each device. Devices never seen are left out."""
+        return newest(points_of(self._telemetry.latest(tenant, devices, metrics=metrics)))
+
+
+def _in_order(points: Points) -> Points:
+    """Oldest first; values of one report in the order they were sent."""
+    return points.take(np.argsort(points.time_us, kind="stable"))
+
+
+def _only(points: Points, metrics: Sequence[str] | None) -> Points:
+    if metrics is None:
+        return points
+    wanted = np.array([name in metrics for name in points.metric.names], np.bool_)
+    return points.take(wanted[points.metric.codes])
+
+
+def _cut(points: Points, room: int) -> tuple[Points, int]:
+    """As many whole reports as fit, at least one, and the time of the first that does not."""
+    time_us = points.time_us
+    stop = int(np.searchsorted(time_us, time_us[max(room, 0)], side="left"))
+    if stop == 0 and room > 0:
+        stop = int(np.searchsorted(time_us, time_us[0], side="right"))
+    rest = int(time_us[stop]) if stop < len(time_us) else int(time_us[-1]) + 1
+    return points.take(np.arange(stop)), rest
+
+
+def _cursor(time_us: int) -> str:
+    return urlsafe_b64encode(time_us.to_bytes(8, "big")).decode().rstrip("=")
+
+
+def _read_cursor(text: str) -> int:
+    try:
+        raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except ValueError:
+        raw = b""
+    if len(raw) != 8 or raw[0] & 0x80:
+        raise Rejected(f"after: {text[:40]!r} is not a cursor of this answer", code="cursor")
+    return int.from_bytes(raw, "big")

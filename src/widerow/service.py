@@ -1,0 +1,245 @@
+"""The stages, wired: the only place that knows them all.
+
+A `Service` is everything behind the fronts of one process. What takes more than one stage (deleting a device is a matter
+of the catalog and of telemetry) is done here, so that HTTP, sockets and the command line do the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import Self
+
+from widerow.catalog.catalog import Catalog, CatalogSettings
+from widerow.codec import json as json_codec
+from widerow.codec import line as line_codec
+from widerow.config import Config
+from widerow.engine.open import open_engine
+from widerow.engine.port import Engine
+from widerow.engine.rocksdb import RocksSettings
+from widerow.ingest.bodies import Bodies
+from widerow.model.device import Device
+from widerow.model.errors import NotFound, Rejected, WiderowError
+from widerow.model.tenant import Tenant
+from widerow.model.times import MS, SECOND, Clock, SystemClock, TimeSpan, whole_ms
+from widerow.ops.counters import Counters
+from widerow.pipeline.pipeline import Pipeline, PipelineSettings
+from widerow.query.raw import Queries
+from widerow.schema.tables import TABLES
+from widerow.telemetry.erasure import EVER, Mark
+from widerow.telemetry.placement import Epoch
+from widerow.telemetry.store import Telemetry, TelemetrySettings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Service:
+    """An open store with all its stages. Threads are running; `close` stops them and loses nothing."""
+
+    config: Config
+    clock: Clock
+    engine: Engine
+    counters: Counters
+    catalog: Catalog
+    telemetry: Telemetry
+    pipeline: Pipeline
+    queries: Queries
+    bodies: Bodies
+    started_us: int
+    _housekeeper: Housekeeper | None = None
+
+    @classmethod
+    def open(cls, config: Config, clock: Clock | None = None) -> Service:
+        clock = clock or SystemClock()
+        max_future_us, refresh_us = config.time.max_future_s * SECOND, config.time.refresh_s * SECOND
+        engine = open_engine(
+            config.store.url,
+            clock,
+            RocksSettings(
+                cache_bytes=config.store.cache_mib << 20,
+                write_buffer_bytes=config.store.write_buffer_mib << 20,
+                reserve_bytes=config.store.reserve_mib << 20,
+            ),
+        )
+        try:
+            engine.apply(TABLES)
+            counters = Counters()
+            catalog = Catalog(engine, clock, CatalogSettings(max_future_us=max_future_us, refresh_us=refresh_us))
+            telemetry = Telemetry(engine, clock, TelemetrySettings(max_future_us=max_future_us, refresh_us=refresh_us))
+            pipeline = Pipeline(
+                engine,
+                telemetry,
+                catalog,
+                clock,
+                counters,
+                PipelineSettings(
+                    max_future_us=max_future_us,
+                    max_in_flight_bytes=config.pipeline.max_in_flight_mib << 20,
+                    max_tenant_in_flight_bytes=config.pipeline.max_tenant_in_flight_mib << 20,
+                    decoders=config.pipeline.decoders,
+                    committers=config.pipeline.committers,
+                ),
+            )
+            naming = line_codec.LineNaming(
+                device_tags=config.line.device_tags, metric=config.line.metric, fold_tags=config.line.fold_tags
+            )
+            service = cls(
+                config,
+                clock,
+                engine,
+                counters,
+                catalog,
+                telemetry,
+                pipeline,
+                Queries(telemetry, catalog),
+                Bodies(line_codec.LineDecoder(naming), json_codec.JsonDecoder(), clock),
+                clock.now_us(),
+            )
+            service._housekeeper = Housekeeper(service, config.store.expire_every_s)
+        except BaseException:
+            engine.close()
+            raise
+        return service
+
+    def close(self) -> None:
+        """Finish what was taken in, sync, and let go of the store."""
+        if self._housekeeper:
+            self._housekeeper.stop()
+        self.pipeline.close()
+        self.engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- what takes more than one stage
+
+    def save_device(self, tenant: Tenant, before: Device | None, after: Device) -> None:
+        """A device was created or changed: give it the buckets its declared rate calls for."""
+        width_us = after.profile.bucket_width_us()
+        if before is not None and before.profile.bucket_width_us() == width_us:
+            return
+        epochs = self.telemetry.places.epochs(tenant.name, after.name)
+        now = epochs[-1] if epochs else Epoch(0)
+        if now.width_us != width_us:
+            start_us = self.telemetry.places.earliest_epoch_us() + SECOND
+            reason = f"declared rate of {after.profile.reports_per_s:g} reports/s"
+            self.telemetry.places.add_epoch(
+                tenant.name, after.name, Epoch(start_us - start_us % SECOND, width_us, now.sub_buckets, reason)
+            )
+
+    def delete_device(self, tenant: Tenant, name: str, *, expected: int | None = None) -> None:
+        """Forget a device and erase its data: unreadable on return, off the disk soon after."""
+        self.catalog.devices.delete(tenant.name, name, expected=expected)
+        self._erase(tenant.name, device=name)
+
+    def delete_tenant(self, name: str) -> None:
+        """Forget a tenant, its devices, metrics and tokens, and erase its data."""
+        self.catalog.tenants.get(name)
+        self.catalog.tokens.revoke_all(name)
+        self._erase(name)
+
+    def erase(self, tenant: Tenant, *, device: str = "", metric: str = "", span: TimeSpan = EVER) -> None:
+        """Erase a metric over a span, of one device or of all."""
+        if not metric:
+            raise Rejected("name the metric to erase; a whole device is deleted instead", code="metric")
+        self._erase(tenant.name, device=device, metric=metric, span=span)
+
+    def _erase(self, tenant: str, *, device: str = "", metric: str = "", span: TimeSpan = EVER) -> None:
+        self.telemetry.erase(tenant, device=device, metric=metric, span=span)
+        self._wait_for_next_ms()
+        if self._housekeeper:
+            self._housekeeper.wake()
+
+    def _wait_for_next_ms(self) -> None:
+        """So that what is sent after the answer is newer than the mark."""
+        marked = whole_ms(self.clock.now_us())
+        for _ in range(10):
+            if self.clock.now_us() >= marked + MS:
+                return
+            threading.Event().wait(0.0005)
+
+    def purge(self) -> int:
+        """Take everything that was erased off the disk; gives the number of marks worked off."""
+        done = 0
+        for tenant_name, mark, place in self.telemetry.erasure.unfinished():
+            try:
+                tenant = self.catalog.tenants.get(tenant_name)
+            except NotFound:
+                tenant = Tenant(name=tenant_name)
+            devices = [mark.device] if mark.device else self._devices(tenant_name)
+            self.telemetry.purge(tenant, mark, place, devices)
+            if mark.whole and not mark.device:
+                self._forget_tenant(tenant_name, mark)
+            done += 1
+        return done
+
+    def _devices(self, tenant: str) -> list[str]:
+        return [device.name for device in self.catalog.devices.list(tenant).devices]
+
+    def _forget_tenant(self, name: str, mark: Mark) -> None:
+        """The last step, so that a job cut short still finds the tenant's devices."""
+        try:
+            tenant = self.catalog.tenants.get(name)
+        except NotFound:
+            return
+        if tenant.created_us <= mark.version_us:
+            self.catalog.devices.delete_all(name)
+            self.catalog.metrics.delete_all(name)
+            self.catalog.tenants.delete(name)
+
+    def refresh_gauges(self) -> None:
+        """Bring the figures that are read, not counted, up to date."""
+        stats = self.engine.stats()
+        self.counters.in_flight.set(self.pipeline.in_flight())
+        self.counters.disk.set(stats.disk_bytes)
+        self.counters.memory.set(stats.memory_bytes)
+        self.counters.windows.set(stats.windows)
+        self.counters.syncs.set(stats.syncs)
+
+
+class Housekeeper:
+    """Expiry and purging, in a thread of its own, now and then or when woken."""
+
+    def __init__(self, service: Service, every_s: float) -> None:
+        self._service, self._every_s = service, every_s
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="housekeeping")
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                expired = self._service.engine.expire(self._service.clock.now_us())
+                self._service.counters.dropped_windows.inc(expired.windows)
+                self._service.purge()
+            except WiderowError as error:
+                log.warning("housekeeping: %s", error)
+            except Exception:
+                log.exception("housekeeping failed; it is tried again in %s s", self._every_s)
+            self._wake.wait(self._every_s)
+            self._wake.clear()
+
+
+def warm_up() -> None:
+    """Compile every kernel, so that no request waits for it. The results are cached on disk."""
+    json_codec.warm_up()
+    line_codec.warm_up()
+    _run_once()
+
+
+def _run_once() -> None:
+    """A few reports of every shape through the whole path, on a store in memory."""

@@ -1,0 +1,189 @@
+"""Erasing stays erased.
+
+Deleting a device, a tenant, or a metric over a span records a mark with a version. Writers and readers drop what is not
+newer than the mark, so neither a replay nor an import nor a restore brings it back. It is unreadable at once; taking it off
+the disk is a job of its own that can be repeated.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+
+from widerow.engine.port import Engine
+from widerow.engine.rows import Row, Rows
+from widerow.model.arrays import Flags, Ints
+from widerow.model.batch import Batch, CellKind
+from widerow.model.errors import Refusal
+from widerow.model.intern import NameTable
+from widerow.model.names import Coded, Names
+from widerow.model.times import MAX_TIME_US, Clock, TimeSpan, format_time, whole_ms
+from widerow.schema.tables import ERASED
+from widerow.telemetry.facts import FactLog
+
+EVER = TimeSpan(0, MAX_TIME_US + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What was written up to `version_us` of a device ("" : all), a metric ("" : all) and a span of event time is gone."""
+
+    device: str
+    metric: str
+    span: TimeSpan
+    version_us: int
+    done: bool = False
+    """Whether it is off the disk, too."""
+
+    @property
+    def whole(self) -> bool:
+        """Nothing of the device (or tenant) is left."""
+        return not self.metric and self.span == EVER
+
+
+class TenantMarks:
+    """The marks of one tenant. Marks of whole devices are looked up by name, the rare others one by one."""
+
+    def __init__(self) -> None:
+        self.tenant_us = -1
+        self.partial: tuple[Mark, ...] = ()
+        self._devices = NameTable(1 << 24)
+        self._versions = np.full(1, -1, np.int64)
+
+    def any(self) -> bool:
+        return self.tenant_us >= 0 or bool(self.partial) or len(self._devices) > 0
+
+    def add(self, mark: Mark) -> None:
+        if not mark.whole:
+            self.partial = (*self.partial, mark)
+        elif mark.device:
+            d = int(self._devices.add(Names.of((mark.device,)))[0])
+            if d >= len(self._versions):
+                self._versions = np.concatenate([self._versions, np.full(d + 1, -1, np.int64)])
+            self._versions[d] = max(mark.version_us, int(self._versions[d]))
+        else:
+            self.tenant_us = max(self.tenant_us, mark.version_us)
+
+    def erased_us(self, devices: Names) -> Ints:
+        """For each device: what has this version or an older one is erased; -1: nothing is."""
+        found = self._devices.find(devices)
+        versions = np.where(found < 0, -1, self._versions[np.maximum(found, 0)])
+        return np.maximum(versions, self.tenant_us)
+
+
+_NO_MARKS = TenantMarks()
+
+
+class Erasure:
+    """The marks of all tenants."""
+
+    def __init__(self, engine: Engine, clock: Clock, *, refresh_us: int) -> None:
+        self._engine, self._clock = engine, clock
+        self._marks: dict[str, TenantMarks] = {}
+        self._lock = threading.Lock()
+        self._log = FactLog(engine, ERASED, clock, refresh_us=refresh_us, learn=self._learn)
+
+    def marks(self, tenant: str) -> TenantMarks:
+        self._log.follow(tenant)
+        return self._marks.get(tenant) or _NO_MARKS
+
+    def erase(
+        self, tenant: str, *, device: str = "", metric: str = "", span: TimeSpan = EVER
+    ) -> tuple[Mark, tuple[int, int]]:
+        """Record a mark for everything received until now. Gives it with the place of its record."""
+        mark = Mark(device, metric, span, whole_ms(self._clock.now_us()))
+        return mark, self._log.add(tenant, device, self._fact(mark))
+
+    def finish(self, tenant: str, mark: Mark, place: tuple[int, int]) -> None:
+        """Note that the disk is clean of it."""
+        done = self._fact(mark) | {"done_us": float(self._clock.now_us())}
+        self._engine.put_if(ERASED, (tenant, *place), done, self._fact(mark))
+
+    def unfinished(self) -> list[tuple[str, Mark, tuple[int, int]]]:
+        """Marks, of all tenants, whose data may still be on disk."""
+        out = []
+        for rows in self._engine.scan(ERASED, None):
+            for i in range(len(rows)):
+                tenant, shard, revision = rows.key(ERASED, i)
+                mark = _mark(rows.row(i))
+                if not mark.done:
+                    out.append((str(tenant), mark, (int(shard), int(revision))))
+        return out
+
+    @staticmethod
+    def _fact(mark: Mark) -> dict[str, float | str]:
+        return {
+            "device_id": mark.device,
+            "metric_name": mark.metric,
+            "start_us": float(mark.span.start_us),
+            "stop_us": float(mark.span.stop_us),
+            "version_us": float(mark.version_us),
+            "done_us": 0.0,
+        }
+
+    def _learn(self, tenant: str, fact: Row) -> None:
+        mark = _mark(fact)
+        with self._lock:
+            self._marks.setdefault(tenant, TenantMarks()).add(mark)
+
+
+def _mark(fact: Row) -> Mark:
+    span = TimeSpan(int(fact["start_us"]), int(fact["stop_us"]))
+    return Mark(str(fact["device_id"]), str(fact["metric_name"]), span, int(fact["version_us"]), bool(fact["done_us"]))
+
+
+def drop_erased_reports(marks: TenantMarks, batch: Batch) -> tuple[Batch, list[Refusal]]:
+    """What a writer may keep of a batch. Cells of partly erased reports go, empty reports are refused."""
+    if not marks.any():
+        return batch, []
+    live = _live_cells(marks, batch.device, batch.time_us, batch.version_us, batch.cells.offsets, batch)
+    if live.all():
+        return batch, []
+    cells = batch.cells.keep(live)
+    full = np.diff(cells.offsets) > 0
+    batch = batch.with_cells(cells)
+    refusals = []
+    if not full.all():
+        gone = np.flatnonzero(~full)
+        newest = format_time(int(batch.version_us[gone].max()))
+        reason = f"erased: what was received up to {newest} of this device, metric or tenant was deleted"
+        refusals.append(Refusal("erased", reason, batch.position[gone].tolist()))
+        batch = batch.take(full)
+    return batch, refusals
+
+
+def drop_erased_rows(marks: TenantMarks, rows: Rows) -> Rows:
+    """What a reader may show of rows of a telemetry table."""
+    if not marks.any():
+        return rows
+    device, time_us = rows.keys["device_id"], rows.keys["event_us"]
+    assert isinstance(device, Coded)
+    assert isinstance(time_us, np.ndarray)
+    live = _live_cells(marks, device, time_us, rows.version_us, rows.cells.offsets, rows)
+    if live.all():
+        return rows
+    cells = rows.cells.keep(live)
+    kept = Rows(rows.keys, rows.version_us, rows.expire_us, cells, rows.cursor)
+    return kept.take(np.diff(cells.offsets) > 0)
+
+
+def _live_cells(
+    marks: TenantMarks, device: Coded, time_us: Ints, version_us: Ints, offsets: Ints, holder: Batch | Rows
+) -> Flags:
+    live = np.repeat(version_us > marks.erased_us(device.names)[device.codes], np.diff(offsets))
+    for mark in marks.partial:
+        live &= ~_hit(mark, device, time_us, version_us, offsets, holder)
+    return live
+
+
+def _hit(mark: Mark, device: Coded, time_us: Ints, version_us: Ints, offsets: Ints, holder: Batch | Rows) -> Flags:
+    rows = (version_us <= mark.version_us) & (time_us >= mark.span.start_us) & (time_us < mark.span.stop_us)
+    if mark.device:
+        rows &= np.array([n == mark.device for n in device.names], np.bool_)[device.codes]
+    cells = np.repeat(rows, np.diff(offsets))
+    if mark.metric:
+        named = np.array([n == mark.metric for n in holder.cells.names], np.bool_)
+        cells &= named[holder.cells.name] & (holder.cells.kind != CellKind.TAG)
+    return cells

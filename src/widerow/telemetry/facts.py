@@ -1,0 +1,72 @@
+"""Facts about a tenant that are only ever added: where devices are placed, what was erased.
+
+A `FactLog` is an insert-only log per tenant in the store, spread over shards by device. Processes follow it: what this
+process adds is known at once, what others add within `refresh_us`. A process that cannot refresh in time says so
+(`Unavailable`) instead of going on with old facts.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+from widerow.engine.port import Engine, Span
+from widerow.engine.rows import Row
+from widerow.model.hashing import hash_names
+from widerow.model.names import Names
+from widerow.model.times import Clock
+from widerow.schema.table import Table
+from widerow.schema.tables import SHARDS
+
+
+def shard_of(name: str) -> int:
+    """The shard of a device (or of anything named). Stored: never change."""
+    return int(hash_names(Names.of((name,)))[0] % SHARDS)
+
+
+class FactLog:
+    """The facts of one table, tenant by tenant; each fact is handed once, in order of its shard, to `learn`."""
+
+    def __init__(
+        self, engine: Engine, table: Table, clock: Clock, *, refresh_us: int, learn: Callable[[str, Row], None]
+    ) -> None:
+        self._engine, self._table, self._clock = engine, table, clock
+        self._refresh_us, self._learn = refresh_us, learn
+        self._lock = threading.RLock()
+        self._followed: dict[str, _Followed] = {}
+
+    def follow(self, tenant: str) -> None:
+        """Make sure that what is known of a tenant is at most `refresh_us` old."""
+        known = self._followed.get(tenant)
+        now_us = self._clock.now_us()
+        if known is None or now_us - known.read_us > self._refresh_us:
+            with self._lock:
+                known = self._followed.setdefault(tenant, _Followed())
+                if now_us - known.read_us > self._refresh_us:
+                    self._read_on(tenant, known)
+                    known.read_us = now_us
+
+    def _read_on(self, tenant: str, known: _Followed) -> None:
+        for shard in range(SHARDS):
+            for rows in self._engine.scan(self._table, [(tenant, shard)], Span(start=known.revision[shard] + 1)):
+                for i in range(len(rows)):
+                    known.revision[shard] = int(rows.key(self._table, i)[-1])
+                    self._learn(tenant, rows.row(i))
+
+    def add(self, tenant: str, device: str, fact: Mapping[str, float | str]) -> tuple[int, int]:
+        """Record a fact; gives its (shard, revision). It is known here, and durable, on return."""
+        shard = shard_of(device)
+        with self._lock:
+            while True:
+                known = self._followed.setdefault(tenant, _Followed())
+                self._read_on(tenant, known)
+                revision = known.revision[shard] + 1
+                if self._engine.put_if(self._table, (tenant, shard, revision), fact, None):
+                    self._read_on(tenant, known)
+                    return shard, revision
+
+
+class _Followed:
+    def __init__(self) -> None:
+        self.read_us = -(1 << 62)
+        self.revision = [0] * SHARDS

@@ -1,0 +1,103 @@
+"""Which partition a report belongs to.
+
+Rule 1: placement depends only on the device's epochs and the report's event time, never on the time of arrival.
+Rule 2: `partitions(epochs, span)` names every partition that `place` could have used for a time in the span.
+Rule 3: epochs are only ever added, and start in the future of every writer and reader, so both rules hold in all processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from widerow.model.arrays import Codes, Flags, Ints
+from widerow.model.hashing import SEED, mix
+from widerow.model.kernel import inlined, kernel
+from widerow.model.tenant import WIDTHS_US
+from widerow.model.times import HOUR, MS, TimeSpan
+
+MAX_SUB_BUCKETS = 256
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Epoch:
+    """From this event time on, a device has this bucket width and this many sub-buckets."""
+
+    from_us: int
+    width_us: int = HOUR
+    sub_buckets: int = 1
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self.width_us not in WIDTHS_US:
+            raise ValueError(f"bucket width must be one of {WIDTHS_US}")
+        if not 1 <= self.sub_buckets <= MAX_SUB_BUCKETS:
+            raise ValueError(f"sub-buckets must be 1 to {MAX_SUB_BUCKETS}")
+        if self.from_us % MS:
+            raise ValueError("an epoch starts at a whole millisecond")
+
+
+FIRST_EPOCH = Epoch(0)
+"""What holds for a device before any epoch was recorded for it."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """A partition of a device's raw reports, but for tenant and device."""
+
+    bucket: int
+    sub_bucket: int
+
+
+def segments(epochs: Sequence[Epoch], span: TimeSpan) -> Iterator[tuple[Epoch, TimeSpan]]:
+    """The parts of a span with the epoch that holds in each, oldest first. `epochs` are sorted by start."""
+    every = (FIRST_EPOCH, *epochs)
+    for epoch, following in zip(every, (*every[1:], None), strict=True):
+        start = max(span.start_us, epoch.from_us)
+        stop = span.stop_us if following is None else min(span.stop_us, following.from_us)
+        if start < stop:
+            yield epoch, TimeSpan(start, stop)
+
+
+def partitions(epochs: Sequence[Epoch], span: TimeSpan) -> Iterator[Place]:
+    """Every partition that may hold a report of the span, oldest first. One may come twice, from two epochs."""
+    for epoch, part in segments(epochs, span):
+        first = part.start_us - part.start_us % epoch.width_us
+        for bucket in range(first, part.stop_us, epoch.width_us):
+            for sub_bucket in range(epoch.sub_buckets):
+                yield Place(bucket, sub_bucket)
+
+
+def place(epochs: Sequence[Epoch], time_us: int) -> Place:
+    """Where one report belongs. The plain version of the kernel below; tests hold the two together."""
+    epoch = [e for e in (FIRST_EPOCH, *epochs) if e.from_us <= time_us][-1]
+    sub = int(_spread(time_us, epoch.sub_buckets)) if epoch.sub_buckets > 1 else 0
+    return Place(time_us - time_us % epoch.width_us, sub)
+
+
+@inlined
+def _spread(time_us: int, sub_buckets: int) -> int:
+    return np.int64(mix(SEED, np.uint64(time_us)) % np.uint64(sub_buckets))  # type: ignore[return-value]
+
+
+@kernel
+def place_all(
+    device: Codes, time_us: Ints, from_us: Ints, width_us: Ints, subs: Ints, bucket: Ints, sub_bucket: Ints, older: Flags
+) -> int:
+    """Place reports by the newest epoch of their device (its `from_us`, `width_us`, `subs`, by device id).
+
+    Marks the reports from before that epoch, for the caller to place one device at a time, and counts them.
+    """
+    count = 0
+    for i in range(len(device)):
+        d = device[i]
+        t = time_us[i]
+        if t < from_us[d]:
+            older[i] = True
+            count += 1
+            continue
+        bucket[i] = t - t % width_us[d]
+        sub_bucket[i] = 0 if subs[d] == 1 else _spread(t, subs[d])
+    return count

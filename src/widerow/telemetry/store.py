@@ -1,0 +1,242 @@
+"""Telemetry in the `rows` layout: every report is a row, readable with any client of its store.
+
+Writing is in two steps so that the pipeline can commit many tenants at once: `plan` turns a batch into changes, the
+engine writes them, and `failed` takes back what the plan assumed. Reading clamps to the tenant's retention: the engine
+keeps data a while longer than it may be read (`GUARD_US`), for rolls that come late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from widerow.engine.port import Engine, Span
+from widerow.engine.rows import NEVER, Column, Key, Rows
+from widerow.model.arrays import Ints
+from widerow.model.batch import Batch
+from widerow.model.errors import Refusal
+from widerow.model.hashing import hash_names
+from widerow.model.names import Coded, Names
+from widerow.model.tenant import GUARD_US, Tenant
+from widerow.model.times import Clock, TimeSpan
+from widerow.schema.table import Table
+from widerow.schema.tables import LAST_SEEN, SHARDS, telemetry
+from widerow.telemetry.erasure import EVER, Erasure, Mark, drop_erased_reports, drop_erased_rows
+from widerow.telemetry.facts import shard_of
+from widerow.telemetry.placement import Epoch, Place, partitions, segments
+from widerow.telemetry.places import Places, newly_seen, place_batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetrySettings:
+    max_future_us: int
+    """How far ahead of the clock an event time may lie."""
+    refresh_us: int
+    """How old a process's knowledge of epochs and erasures may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to write for a batch, and what of it was refused."""
+
+    tenant: str
+    changes: list[tuple[Table, Rows]]
+    refusals: list[Refusal]
+    kept: int
+    seen: Ints
+    """Ids of the devices whose `last_seen` row is among the changes."""
+
+
+class Telemetry:
+    """Raw reports of all tenants. Safe to share between threads."""
+
+    def __init__(self, engine: Engine, clock: Clock, settings: TelemetrySettings) -> None:
+        self._engine, self._clock = engine, clock
+        self.places = Places(engine, clock, refresh_us=settings.refresh_us, max_future_us=settings.max_future_us)
+        self.erasure = Erasure(engine, clock, refresh_us=settings.refresh_us)
+        self._applied: set[int] = set()
+
+    def table(self, keep_us: int) -> Table:
+        """The table of a retention class, made if it is new."""
+        table = telemetry(keep_us)
+        if keep_us not in self._applied:
+            self._engine.apply([table])
+            self._applied.add(keep_us)
+        return table
+
+    # -- writing
+
+    def plan(self, tenant: Tenant, batch: Batch) -> Plan:
+        batch, refusals = drop_erased_reports(self.erasure.marks(tenant.name), batch)
+        state = self.places.state(tenant.name)
+        device = state.ids(batch.device.names)[batch.device.codes]
+        bucket, sub_bucket = place_batch(state, device, batch.time_us)
+        keep_us = _keep_us(tenant, batch.time_us)
+        expire_us = np.where(keep_us == 0, NEVER, batch.time_us + keep_us + GUARD_US)
+        keys: dict[str, Column] = {
+            "tenant_id": Coded.constant(tenant.name, len(batch)),
+            "device_id": batch.device,
+            "bucket": bucket,
+            "sub_bucket": sub_bucket,
+            "event_us": batch.time_us,
+        }
+        rows = Rows(keys, batch.version_us, expire_us, batch.cells)
+        seen, ids = newly_seen(state, tenant.name, batch, device, bucket, keep_us)
+        changes = [(self.table(k), part) for k, part in _by_class(rows, keep_us)]
+        if len(seen):
+            changes.append((LAST_SEEN, seen))
+        return Plan(tenant.name, changes, refusals, len(batch), ids)
+
+    def failed(self, plan: Plan) -> None:
+        """The plan was not written: what it said of last-seen buckets is not so."""
+        if len(plan.seen):
+            state = self.places.state(plan.tenant)
+            with state.lock:
+                state.seen_us[plan.seen] = -1
+
+    def write(self, tenant: Tenant, batch: Batch) -> Plan:
+        """Plan and write in one step; durable on return."""
+        plan = self.plan(tenant, batch)
+        try:
+            self._engine.write(plan.changes)
+        except BaseException:
+            self.failed(plan)
+            raise
+        return plan
+
+    # -- reading
+
+    def readable(self, tenant: Tenant, span: TimeSpan) -> TimeSpan:
+        """The part of a span that the tenant's retention still shows, whatever class its data is in."""
+        now_us = self._clock.now_us()
+        keeps = {tenant.retention.raw_us, *(e.raw_us for e in tenant.raw_epochs)}
+        oldest = 0 if 0 in keeps else now_us - max(keeps)
+        return TimeSpan(min(max(span.start_us, oldest), span.stop_us), span.stop_us)
+
+    def read(
+        self, tenant: Tenant, device: str, span: TimeSpan, *, metrics: Sequence[str] | None = None
+    ) -> Iterator[tuple[TimeSpan, list[Rows]]]:
+        """Live rows of a device, bucket by bucket, oldest bucket first; rows within are newest first.
+
+        Each item is the time its bucket covers within the span, and the rows found there.
+        """
+        span = self.readable(tenant, span)
+        marks = self.erasure.marks(tenant.name)
+        epochs = self.places.epochs(tenant.name, device)
+        for table, part, places in self._stretches(tenant, epochs, span):
+            keys: list[Key] = [(tenant.name, device, p.bucket, p.sub_bucket) for p in places]
+            chunks = self._engine.scan(table, keys, Span(part.start_us, part.stop_us), columns=metrics)
+            yield part, [rows for chunk in chunks if len(rows := drop_erased_rows(marks, chunk))]
+
+    def _stretches(
+        self, tenant: Tenant, epochs: Sequence[Epoch], span: TimeSpan
+    ) -> Iterator[tuple[Table, TimeSpan, list[Place]]]:
+        """Table, time and partitions, one bucket at a time, oldest first."""
+        now_us = self._clock.now_us()
+        for keep_us, by_class in _class_segments(tenant, span):
+            oldest = 0 if keep_us == 0 else now_us - keep_us
+            if by_class.stop_us <= oldest:
+                continue
+            shown = TimeSpan(max(by_class.start_us, oldest), by_class.stop_us)
+            for epoch, part in segments(epochs, shown):
+                start = part.start_us
+                while start < part.stop_us:
+                    stop = min(start - start % epoch.width_us + epoch.width_us, part.stop_us)
+                    bucket = TimeSpan(start, stop)
+                    yield self.table(keep_us), bucket, list(partitions([*epochs], bucket))
+                    start = stop
+
+    def latest(self, tenant: Tenant, devices: Sequence[str], *, metrics: Sequence[str] | None = None) -> list[Rows]:
+        """Rows that hold each metric's newest value in the last bucket of each device, newest first by device."""
+        marks = self.erasure.marks(tenant.name)
+        by_table: dict[Table, list[Key]] = {}
+        for device, bucket, subs, keep_us in self._last_seen(tenant.name, devices):
+            keys = by_table.setdefault(self.table(keep_us), [])
+            keys += [(tenant.name, device, bucket, sub) for sub in range(subs)]
+        out = []
+        for table, keys in by_table.items():
+            # Erased cells may hide older ones that are not: then all of the bucket is read.
+            for chunk in self._engine.scan(table, keys, columns=metrics, first=not marks.any()):
+                rows = drop_erased_rows(marks, chunk)
+                if len(rows):
+                    out.append(rows)
+        return out
+
+    def _last_seen(self, tenant: str, devices: Sequence[str]) -> Iterator[tuple[str, int, int, int]]:
+        """(device, bucket, sub-buckets, retention) of those that were ever seen."""
+        shards = (hash_names(Names.of(devices)) % np.uint64(SHARDS)).tolist()
+        keys: list[Key] = [(tenant, shard, device) for shard, device in zip(shards, devices, strict=True)]
+        for rows in self._engine.scan(LAST_SEEN, keys):
+            found = rows.keys["device_id"]
+            assert isinstance(found, Coded)
+            facts = rows.cells.number.reshape(len(rows), len(LAST_SEEN.columns)).astype(np.int64).tolist()
+            for device, (bucket, _, subs, keep_us) in zip(found.to_list(), facts, strict=True):
+                yield device, bucket, subs, keep_us
+
+    # -- erasing
+
+    def erase(self, tenant: str, *, device: str = "", metric: str = "", span: TimeSpan = EVER) -> None:
+        """Unreadable on return, and for ever."""
+        self.erasure.erase(tenant, device=device, metric=metric, span=span)
+
+    def purge(self, tenant: Tenant, mark: Mark, place: tuple[int, int], devices: Sequence[str]) -> None:
+        """Take what a mark covers off the disk. May be repeated, and interrupted, at will."""
+        now_us = self._clock.now_us()
+        for device in devices:
+            epochs = self.places.epochs(tenant.name, device)
+            for keep_us, span in _class_segments(tenant, mark.span):
+                oldest = 0 if keep_us == 0 else max(0, now_us - keep_us - GUARD_US)
+                part = TimeSpan(min(max(span.start_us, oldest), span.stop_us), min(span.stop_us, now_us + GUARD_US))
+                keys: list[Key] = [(tenant.name, device, p.bucket, p.sub_bucket) for p in partitions(epochs, part)]
+                self._engine.delete(
+                    self.table(keep_us),
+                    keys,
+                    Span(mark.span.start_us, mark.span.stop_us),
+                    version_us=mark.version_us,
+                    columns=[mark.metric] if mark.metric else None,
+                )
+            if mark.whole:
+                self._forget_last_seen(tenant.name, device)
+        self.erasure.finish(tenant.name, mark, place)
+
+    def _forget_last_seen(self, tenant: str, device: str) -> None:
+        self._engine.delete(LAST_SEEN, [(tenant, shard_of(device))], Span(device, device + "\0"), version_us=1 << 53)
+        state = self.places.state(tenant)
+        d = state.id_of(device)
+        with state.lock:  # a device that reports again is seen again
+            state.seen_us[d] = -1
+
+
+def _keep_us(tenant: Tenant, time_us: Ints) -> Ints:
+    """How long each report is kept, by its event time."""
+    epochs = tenant.raw_epochs
+    if len(epochs) <= 1:
+        return np.full(len(time_us), epochs[0].raw_us if epochs else tenant.retention.raw_us)
+    starts = np.array([e.from_us for e in epochs])
+    keeps = np.array([e.raw_us for e in epochs])
+    return keeps[np.maximum(np.searchsorted(starts, time_us, side="right") - 1, 0)]
+
+
+def _by_class(rows: Rows, keep_us: Ints) -> Iterator[tuple[int, Rows]]:
+    if not len(rows):
+        return
+    if keep_us[0] == keep_us[-1] and (keep_us == keep_us[0]).all():
+        yield int(keep_us[0]), rows
+        return
+    for keep in np.unique(keep_us).tolist():
+        yield keep, rows.take(keep_us == keep)
+
+
+def _class_segments(tenant: Tenant, span: TimeSpan) -> Iterator[tuple[int, TimeSpan]]:
+    """The parts of a span with the raw retention that holds in each, oldest first."""
+    epochs = tenant.raw_epochs
+    if not epochs:
+        yield tenant.retention.raw_us, span
+        return
+    for k, epoch in enumerate(epochs):
+        start = span.start_us if k == 0 else max(span.start_us, epoch.from_us)
+        stop = span.stop_us if k + 1 == len(epochs) else min(span.stop_us, epochs[k + 1].from_us)
+        if start < stop:
+            yield epoch.raw_us, TimeSpan(start, stop)

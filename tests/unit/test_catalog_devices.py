@@ -1,0 +1,337 @@
+"""Devices: registration and its quota, revisions, bulk upserts, restarts. On the memory engine and on RocksDB."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from widerow.catalog.devices import DEVICE_LIMIT, KNOWN, UNKNOWN_DEVICE, Devices, Registered
+from widerow.engine.memory import MemoryEngine
+from widerow.engine.port import Engine
+from widerow.engine.rocksdb import RocksEngine
+from widerow.engine.rows import Rows
+from widerow.model.arrays import Flags
+from widerow.model.device import Device, Profile
+from widerow.model.errors import Conflict, NotFound, Rejected, Unavailable
+from widerow.model.names import NO_NAMES, Names
+from widerow.model.tenant import Limits, Tenant
+from widerow.model.times import SECOND, ManualClock
+from widerow.schema.table import Table
+from widerow.schema.tables import TABLES
+
+NOW_US = 1_800_000_000_000_000
+ACME = Tenant(name="acme")
+CLOSED = Tenant(name="acme", registers_devices=False)
+
+
+def limited(devices: int) -> Tenant:
+    return Tenant(name="acme", limits=Limits(devices=devices))
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOW_US)
+
+
+@pytest.fixture(params=["memory", "rocksdb"])
+def engine(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path) -> Iterator[Engine]:
+    engine: Engine = MemoryEngine(clock) if request.param == "memory" else RocksEngine(tmp_path / "db", clock=clock)
+    engine.apply(TABLES)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def devices(engine: Engine, clock: ManualClock) -> Devices:
+    return Devices(engine, clock)
+
+
+def register(devices: Devices, tenant: Tenant, *names: str) -> list[int]:
+    return codes_of(devices.register(tenant, Names.of(names)))
+
+
+def codes_of(registered: Registered) -> list[int]:
+    codes: list[int] = registered.codes.tolist()
+    return codes
+
+
+def test_the_first_report_registers_a_device(devices: Devices) -> None:
+    first = devices.register(ACME, Names.of(["a", "b"]))
+    assert (codes_of(first), first.added) == ([KNOWN, KNOWN], 2)
+    again = devices.register(ACME, Names.of(["b", "c"]))
+    assert (codes_of(again), again.added) == ([KNOWN, KNOWN], 1)
+    assert devices.get("acme", "a") == Device(name="a", created_us=NOW_US, revision=1)
+    assert devices.count("acme") == 3
+
+
+def test_names_may_repeat_and_be_anything_printable(devices: Devices) -> None:
+    names = ["Conveyor/Batch Qty", "ns=2;s=Temp", "Kühlung", "ns=2;s=Temp", "\U0010ffff", "x" * 256]
+    registered = devices.register(ACME, Names.of(names))
+    assert (codes_of(registered), registered.added) == ([KNOWN] * 6, 5)
+    assert {d.name for d in devices.list("acme").devices} == set(names)
+
+
+def test_no_names_are_no_work(devices: Devices) -> None:
+    assert len(devices.register(ACME, NO_NAMES).codes) == 0
+
+
+def test_names_that_no_report_uses_are_not_registered(devices: Devices) -> None:
+    registered = devices.register(ACME, Names.of(["a", "b"]), np.array([False, True]))
+    assert (codes_of(registered), registered.added) == ([KNOWN, KNOWN], 1)
+    assert [d.name for d in devices.list("acme").devices] == ["b"]
+
+
+def test_tenants_do_not_share_devices(devices: Devices) -> None:
+    register(devices, ACME, "a")
+    assert register(devices, Tenant(name="other", registers_devices=False), "a") == [UNKNOWN_DEVICE]
+    with pytest.raises(NotFound):
+        devices.get("other", "a")
+
+
+def test_a_tenant_that_does_not_register_refuses_unknown_devices(devices: Devices) -> None:
+    devices.create(CLOSED, Device(name="a"))
+    assert register(devices, CLOSED, "x", "a", "y") == [UNKNOWN_DEVICE, KNOWN, UNKNOWN_DEVICE]
+    assert devices.count("acme") == 1
+
+
+def test_a_device_made_after_it_was_refused_is_known_at_once(devices: Devices) -> None:
+    assert register(devices, CLOSED, "x") == [UNKNOWN_DEVICE]
+    devices.create(CLOSED, Device(name="x"))
+    assert register(devices, CLOSED, "x") == [KNOWN]
+
+
+def test_a_device_made_by_another_process_is_known_within_the_refresh_interval(
+    devices: Devices, engine: Engine, clock: ManualClock
+) -> None:
+    assert register(devices, CLOSED, "x") == [UNKNOWN_DEVICE]
+    Devices(engine, clock).create(CLOSED, Device(name="x"))
+    assert register(devices, CLOSED, "x") == [UNKNOWN_DEVICE]
+    clock.time_us += 10 * SECOND
+    assert register(devices, CLOSED, "x") == [KNOWN]
+
+
+def test_the_limit_is_filled_to_the_last_place(devices: Devices) -> None:
+    assert register(devices, limited(3), "a", "b", "c", "d") == [KNOWN, KNOWN, KNOWN, DEVICE_LIMIT]
+    assert register(devices, limited(3), "d", "a") == [DEVICE_LIMIT, KNOWN]
+    assert register(devices, limited(4), "d") == [KNOWN]
+    assert register(devices, limited(2), "a", "e") == [KNOWN, DEVICE_LIMIT]
+    assert devices.count("acme") == 4
+
+
+def test_deleting_a_device_frees_its_place_and_makes_it_unknown(devices: Devices) -> None:
+    register(devices, limited(2), "a", "b")
+    assert register(devices, limited(2), "c") == [DEVICE_LIMIT]
+    assert devices.delete("acme", "a").name == "a"
+    assert register(devices, limited(2), "c") == [KNOWN]
+    assert register(devices, limited(2), "a") == [DEVICE_LIMIT]
+    with pytest.raises(NotFound):
+        devices.delete("acme", "a")
+    assert devices.count("acme") == 2
+
+
+def test_a_deleted_device_can_come_back(devices: Devices) -> None:
+    register(devices, ACME, "a")
+    devices.delete("acme", "a")
+    assert devices.register(ACME, Names.of(["a"])).added == 1
+    assert devices.count("acme") == 1
+
+
+def test_the_roster_does_not_keep_the_dead(devices: Devices) -> None:
+    register(devices, ACME, "stays")
+    for i in range(1100):
+        register(devices, ACME, f"d{i}")
+        devices.delete("acme", f"d{i}")
+    known = devices._rosters["acme"]._known
+    assert known is not None
+    assert len(known.table) < 200
+    assert register(devices, CLOSED, "stays", "d3") == [KNOWN, UNKNOWN_DEVICE]
+
+
+def test_racing_registrations_fill_the_limit_exactly(devices: Devices) -> None:
+    """20 threads offer 20 x 40 names, half of them shared, for 500 places."""
+    tenant = limited(500)
+    batches = [Names.of([f"own-{t}-{i}" for i in range(40)] + [f"shared-{i}" for i in range(40)]) for t in range(20)]
+    results: dict[int, Registered] = {}
+    start = threading.Barrier(20)
+
+    def run(t: int) -> None:
+        start.wait()
+        results[t] = devices.register(tenant, batches[t])
+
+    in_threads(20, run)
+    stored = {d.name for d in devices.list("acme").devices}
+    assert len(stored) == devices.count("acme") == 500 == sum(r.added for r in results.values())
+    for t, names in enumerate(batches):
+        accepted = {name for name, code in zip(names.to_list(), codes_of(results[t]), strict=True) if code == KNOWN}
+        assert accepted <= stored
+
+
+def test_racing_registrations_and_deletions_keep_the_count_true(devices: Devices) -> None:
+    tenant = limited(10)
+
+    def run(t: int) -> None:
+        for i in range(10):
+            name = f"d-{t}-{i}"
+            if register(devices, tenant, name) == [KNOWN]:
+                assert devices.count("acme") <= 10
+                devices.delete("acme", name)
+
+    in_threads(20, run)
+    assert devices.count("acme") == 0
+    assert devices.list("acme").devices == ()
+
+
+def test_creating_counts_towards_the_limit(devices: Devices) -> None:
+    made = devices.create(limited(1), Device(name="a", type="pump", tags={"floor": "2"}, profile=Profile(reports_per_s=2)))
+    assert devices.get("acme", "a") == made
+    assert (made.revision, made.created_us, made.tags) == (1, NOW_US, {"floor": "2"})
+    with pytest.raises(Rejected, match=r"limits\.devices allows \(1\)") as caught:
+        devices.create(limited(1), Device(name="b"))
+    assert caught.value.code == "device-limit"
+    with pytest.raises(Conflict, match="exists already"):
+        devices.create(limited(1), Device(name="a"))
+
+
+def test_what_may_not_be_stored_is_refused(devices: Devices) -> None:
+    def check(device: Device, code: str) -> None:
+        with pytest.raises(Rejected) as caught:
+            devices.create(ACME, device)
+        assert caught.value.code == code
+
+    check(Device(name=""), "name")
+    check(Device(name="a\nb"), "name")
+    check(Device(name="a", location="x" * 257), "field")
+    check(Device(name="a", tags={"": "x"}), "name")
+    check(Device(name="a", tags={str(i): "" for i in range(65)}), "field")
+
+
+def test_an_update_names_the_revision_it_saw(devices: Devices) -> None:
+    register(devices, ACME, "a")
+    changed = devices.update("acme", "a", lambda d: replace(d, location="hall"), expected=1)
+    assert changed == Device(name="a", location="hall", created_us=NOW_US, revision=2) == devices.get("acme", "a")
+    with pytest.raises(Conflict):
+        devices.update("acme", "a", lambda d: replace(d, location="roof"), expected=1)
+    with pytest.raises(Conflict):
+        devices.delete("acme", "a", expected=1)
+    assert register(devices, CLOSED, "a") == [KNOWN]
+    with pytest.raises(Rejected):
+        devices.update("acme", "a", lambda d: replace(d, type="\x07"))
+    with pytest.raises(NotFound):
+        devices.update("acme", "b", lambda d: d)
+
+
+def test_racing_updates_of_one_device_all_happen(devices: Devices) -> None:
+    register(devices, ACME, "a")
+
+    def run(t: int) -> None:
+        for _ in range(5):
+            devices.update("acme", "a", lambda d: replace(d, tags={**d.tags, f"{t}-{len(d.tags)}": "x"}))
+
+    in_threads(10, run)
+    assert len(devices.get("acme", "a").tags) == 50
+    assert devices.get("acme", "a").revision == 51
+
+
+def test_a_bulk_upsert_says_what_became_of_each_device(devices: Devices) -> None:
+    register(devices, ACME, "old", "same")
+    given = [
+        Device(name="new", type="pump"),
+        Device(name="old", type="fan"),
+        Device(name="bad\x00"),
+        Device(name="new", type="valve"),
+        Device(name="same"),
+        Device(name="over"),
+    ]
+    results = devices.apply(limited(3), given)
+    assert [(r.outcome, r.code) for r in results] == [
+        ("created", ""),
+        ("updated", ""),
+        ("refused", "name"),
+        ("refused", "conflict"),
+        ("updated", ""),
+        ("refused", "device-limit"),
+    ]
+    assert [r.name for r in results] == [d.name for d in given]
+    assert results[0].device == devices.get("acme", "new")
+    assert results[1].device == devices.get("acme", "old") == Device(name="old", type="fan", created_us=NOW_US, revision=2)
+    assert devices.get("acme", "same").revision == 1
+    assert [r.outcome for r in devices.apply(limited(3), given[:2])] == ["updated", "updated"]
+    assert devices.get("acme", "old").revision == 2
+    assert devices.apply(ACME, []) == []
+
+
+def test_a_restart_knows_every_device_and_the_count(devices: Devices, engine: Engine, clock: ManualClock) -> None:
+    names = Names.of([f"d{i}" for i in range(2000)])
+    devices.register(ACME, names)
+    devices.delete("acme", "d7")
+    again = Devices(engine, clock)
+    codes = again.register(CLOSED, names).codes
+    assert np.flatnonzero(codes).tolist() == [7]
+    assert again.count("acme") == 1999
+    assert register(Devices(engine, clock), limited(2000), "x", "y") == [KNOWN, DEVICE_LIMIT]
+
+
+def test_processes_that_share_a_store_read_it_again_when_due(devices: Devices, engine: Engine, clock: ManualClock) -> None:
+    sharing = Devices(engine, clock, reload_us=60 * SECOND)
+    register(sharing, ACME, "a", "b")
+    devices.delete("acme", "a")
+    clock.time_us += 60 * SECOND
+    assert register(sharing, CLOSED, "a", "b") == [UNKNOWN_DEVICE, KNOWN]
+    assert sharing.count("acme") == 1
+
+
+def test_deleting_all_leaves_nothing(devices: Devices) -> None:
+    register(devices, ACME, "a", "b")
+    register(devices, Tenant(name="other"), "a")
+    devices.delete_all("acme")
+    assert (devices.count("acme"), devices.count("other")) == (0, 1)
+    assert register(devices, CLOSED, "a") == [UNKNOWN_DEVICE]
+
+
+class FailsAfterwards(MemoryEngine):
+    """Inserts the first row only, then fails: what a timeout in the middle looks like."""
+
+    failing = False
+
+    def insert(self, table: Table, rows: Rows) -> Flags:
+        if not self.failing:
+            return super().insert(table, rows)
+        super().insert(table, rows.take(np.array([0])))
+        raise Unavailable("timed out")
+
+
+def test_a_write_whose_outcome_is_unknown_does_not_spoil_the_count(clock: ManualClock) -> None:
+    engine = FailsAfterwards(clock)
+    engine.apply(TABLES)
+    devices = Devices(engine, clock)
+    register(devices, limited(3), "a")
+    engine.failing = True
+    with pytest.raises(Unavailable):
+        register(devices, limited(3), "b", "c")
+    engine.failing = False
+    assert devices.count("acme") == 2
+    assert register(devices, limited(3), "x", "y", "b") == [KNOWN, DEVICE_LIMIT, KNOWN]
+
+
+def in_threads(n: int, run: object) -> None:
+    """Run in n threads; what fails in one fails here."""
+    assert callable(run)
+    errors: list[BaseException] = []
+
+    def guarded(i: int) -> None:
+        try:
+            run(i)
+        except BaseException as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(i,)) for i in range(n)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
