@@ -61,11 +61,24 @@ def keys_of(table: Table, columns: int | None = None) -> st.SearchStrategy[Key]:
     return st.tuples(*parts)
 
 
-def partitions_of(table: Table, engine: Engine) -> st.SearchStrategy[list[Key]]:
-    """Mostly such as have rows."""
-    there = list(logical(engine, table, None))
-    anywhere = keys_of(table, len(table.partition))
+def partitions_of(table: Table, engine: Engine, columns: int) -> st.SearchStrategy[list[Key]]:
+    """Keys of so many columns, mostly such as have rows."""
+    rows = logical(engine, table, None)
+    there = sorted({(at + key)[:columns] for at, found in rows.items() for key, _ in found})
+    anywhere = keys_of(table, columns)
     return st.lists(st.sampled_from(there) | anywhere if there else anywhere, max_size=5, unique=True)
+
+
+def asked(table: Table, whole: Logical, keys: Sequence[Key]) -> Logical:
+    """What there is for each key, which may go on into the clustering columns."""
+    cut = len(table.partition)
+    found = {
+        key: [
+            (row[len(key) - cut :], cells) for row, cells in whole.get(key[:cut], []) if row[: len(key) - cut] == key[cut:]
+        ]
+        for key in keys
+    }
+    return {key: rows for key, rows in found.items() if rows}
 
 
 def spans_of(table: Table) -> st.SearchStrategy[Span]:
@@ -191,7 +204,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(data=st.data(), name=ANY, version_us=versions, some=st.booleans())
     def delete(self, data: st.DataObject, name: str, version_us: int, some: bool) -> None:
         table = BY_NAME[name]
-        partitions, span = data.draw(partitions_of(table, self.oracle)), data.draw(spans_of(table))
+        partitions, span = data.draw(partitions_of(table, self.oracle, len(table.partition))), data.draw(spans_of(table))
         columns = data.draw(columns_of(table)) if some and table.sparse else None
         for engine in (self.engine, self.oracle):
             engine.delete(table, partitions, span, version_us=version_us, columns=columns)
@@ -203,34 +216,35 @@ class EngineMachine(RuleBasedStateMachine):
             self.engine.expire(self.clock.now_us())
             self.oracle.expire(self.clock.now_us())
 
-    @rule(
-        data=st.data(),
-        name=ANY,
-        everything=st.booleans(),
-        limit=st.none() | st.integers(1, 4),
-        some=st.booleans(),
-    )
-    def scan(self, data: st.DataObject, name: str, everything: bool, limit: int | None, some: bool) -> None:
+    @rule(data=st.data(), name=ANY, limit=st.none() | st.integers(1, 4), some=st.booleans())
+    def scan(self, data: st.DataObject, name: str, limit: int | None, some: bool) -> None:
         table = BY_NAME[name]
-        partitions = None if everything else data.draw(partitions_of(table, self.oracle))
-        span = data.draw(spans_of(table))
         columns = data.draw(columns_of(table)) if some else None
-        want = wanted(_unversioned(table, logical(self.oracle, table, partitions)), span, limit, columns)
+        cut = data.draw(st.sampled_from([None, *range(len(table.partition), len(table.key) + 1)]))
+        whole = _unversioned(table, logical(self.oracle, table, None))
+        partitions, span = None, ALL
+        if cut is None or cut == len(table.partition):
+            span = data.draw(spans_of(table))
+        if cut is not None:
+            partitions = data.draw(partitions_of(table, self.oracle, cut))
+            whole = asked(table, whole, partitions)
+        want = wanted(whole, span, limit, columns)
 
         chunks = list(self.engine.scan(table, partitions, span, limit=limit, columns=columns))
-        found = _unversioned(table, gather(table, chunks))
+        found = _unversioned(table, gather(table, chunks, cut))
         assert found == want
         if partitions is not None:
             assert list(found) == [at for at in partitions if at in want]
         for i, chunk in enumerate(chunks):
             assert chunk.cursor is not None
             rest = self.engine.scan(table, partitions, span, limit=limit, columns=columns, after=chunk.cursor)
-            assert _unversioned(table, merged([gather(table, chunks[: i + 1]), gather(table, rest)])) == want
+            both = merged([gather(table, chunks[: i + 1], cut), gather(table, rest, cut)])
+            assert _unversioned(table, both) == want
 
     @rule(data=st.data(), name=WRITTEN, everything=st.booleans(), some=st.booleans())
     def scan_first(self, data: st.DataObject, name: str, everything: bool, some: bool) -> None:
         table = BY_NAME[name]
-        partitions = None if everything else data.draw(partitions_of(table, self.oracle))
+        partitions = None if everything else data.draw(partitions_of(table, self.oracle, len(table.partition)))
         span = data.draw(spans_of(table))
         columns = data.draw(columns_of(table)) if some else None
         want = logical(self.engine, table, partitions, span, columns=columns)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
 
 import pytest
 
@@ -159,7 +158,7 @@ def test_a_name_given_twice_is_kept_twice() -> None:
 
 
 def test_reports_keep_their_order_whoever_read_them() -> None:
-    body = [{"device": f"d{i}", "time": i, "values": {"m": i if i % 3 else 10**400 // 10**400 + i / 7}} for i in range(40)]
+    body = [{"device": f"d{i}", "time": i, "values": {"m": i if i % 3 else i / 7}} for i in range(40)]
     text = json.dumps(body).replace('"time": 5', '"time": "1970-01-01 00:00:00.005Z"')
     decoded = decode(text)
     assert decoded.batch.position.tolist() == list(range(40))
@@ -215,8 +214,8 @@ def test_nesting_bombs_are_harmless() -> None:
     assert codes(decode('{"device":"d","values":{"m":' + bomb + "]" * 100_000 + "}}\n", ndjson=True)) == [(0, "syntax")]
 
 
-def test_names_that_collide_by_design_take_no_longer() -> None:
-    names: Mapping[str, int] = {f"name-{i:07d}": i for i in range(50_000)}
+def test_a_report_may_have_very_many_names() -> None:
+    names = {f"name-{i:07d}": i for i in range(50_000)}
     decoded = decode(json.dumps({"device": "d", "time": 1, "values": names}))
     assert len(decoded.batch.cells.names) == 50_000
 

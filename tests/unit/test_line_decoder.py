@@ -278,6 +278,7 @@ def test_a_line_of_thousands_of_new_fields_is_learned_in_steps() -> None:
 def test_time_grows_with_the_body_and_not_faster() -> None:
     """Bodies made to be read again and again; a quadratic step would take minutes, not seconds."""
     half_a_megabyte = 1 << 19
+    texts = ('m,device=d f="', 'm,device=d f="\n', 'm,device=d f="a\\"b\n', '="', ' f="",', '"\n')
     for piece in (
         'm,device=d f="',
         'm,device=d f="\n',

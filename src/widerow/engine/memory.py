@@ -53,9 +53,9 @@ class _Fragment(NamedTuple):
 
 
 class _Stop(NamedTuple):
-    """Where a scan stood: behind which row, the how manieth of its partition that it had shown. A cursor, once encoded."""
+    """Where a scan stood: behind which row, and how many it had shown for what was asked. A cursor, once encoded."""
 
-    partition: Key
+    asked: Key
     clustering: Key
     taken: int
 
@@ -156,11 +156,12 @@ class MemoryEngine:
         shown: list[_Shown] = []
         with self._lock:
             stored = self._partitions(table)
-            for at, rows in _asked(table, stored, partitions, span, start):
+            for asked, rows in _asked(table, stored, partitions, span, start):
+                at = asked[: len(table.partition)]
                 if _window_end_us(table, at) <= now_us:
                     continue
                 seen: set[_CellId] = set()
-                taken = start.taken if start is not None and start.partition == at else 0
+                taken = start.taken if start is not None and start.asked == asked else 0
                 for clustering in rows:
                     if limit is not None and taken >= limit:
                         break
@@ -173,7 +174,7 @@ class MemoryEngine:
                         seen.update(name for name, _ in live)
                     if live:
                         taken += 1
-                        shown.append(_Shown(_Stop(at, clustering, taken), _fragments(at + clustering, live)))
+                        shown.append(_Shown(_Stop(asked, clustering, taken), _fragments(at + clustering, live)))
         chunks = (shown[i : i + self._chunk_rows] for i in range(0, len(shown), self._chunk_rows))
         return (_packed(table, [f for row in chunk for f in row.fragments], chunk[-1].stop) for chunk in chunks)
 
@@ -188,6 +189,8 @@ class MemoryEngine:
     ) -> None:
         if columns is not None and not table.sparse:
             raise ValueError(f"{table.name}: a fixed row is deleted as a whole")
+        if any(len(at) != len(table.partition) for at in partitions):
+            raise ValueError(f"{table.name}: whole partitions are deleted, or spans of them")
         with self._lock:
             stored = self._partitions(table)
             for at in partitions:
@@ -307,23 +310,24 @@ def _sorted(table: Table, rows: Iterable[Key], span: Span) -> list[Key]:
 def _asked(
     table: Table, stored: _Partitions, partitions: Sequence[Key] | None, span: Span, start: _Stop | None
 ) -> Iterator[tuple[Key, list[Key]]]:
-    """The partitions of a scan and the clustering keys of each, in order, from behind the cursor on."""
-    asked = sorted(stored, key=lambda at: _place(table.partition, at)) if partitions is None else list(partitions)
+    """Each key that a scan asks for, and the clustering keys it is the start of, in order, from behind the cursor on."""
+    keys = sorted(stored, key=lambda at: _place(table.partition, at)) if partitions is None else list(partitions)
     if start is not None and partitions is None:  # found by order, as the partition may have gone since
-        asked = [at for at in asked if _place(table.partition, at) >= _place(table.partition, start.partition)]
+        keys = [at for at in keys if _place(table.partition, at) >= _place(table.partition, start.asked)]
     elif start is not None:
-        asked = asked[asked.index(start.partition) :]
-    for at in asked:
-        rows = _sorted(table, stored.get(at, {}), span)
-        if start is not None and at == start.partition:
+        keys = keys[keys.index(start.asked) :]
+    for key in keys:
+        at, beginning = key[: len(table.partition)], key[len(table.partition) :]
+        rows = [row for row in _sorted(table, stored.get(at, {}), span) if row[: len(beginning)] == beginning]
+        if start is not None and key == start.asked:
             last = _place(table.clustering, start.clustering)
             rows = [row for row in rows if _place(table.clustering, row) > last]
-        yield at, rows
+        yield key, rows
 
 
 def _read_cursor(cursor: Cursor) -> _Stop:
-    partition, clustering, taken = json.loads(cursor)
-    return _Stop(tuple(partition), tuple(clustering), taken)
+    asked, clustering, taken = json.loads(cursor)
+    return _Stop(tuple(asked), tuple(clustering), taken)
 
 
 def _fragments(key: Key, cells: list[tuple[_CellId, _Cell]]) -> list[_Fragment]:

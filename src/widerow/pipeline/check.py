@@ -144,5 +144,11 @@ def _find_contradictions(
                     dead[c] = True
                 else:
                     bad[i] = True
+            if bad[i]:  # what is refused neither claims a cell nor repeats one
+                for c in range(offsets[i], offsets[i + 1]):
+                    dead[c] = False
+                    slot = 2 * np.int64(name[c]) + (kind[c] == _TAG)
+                    if owner[slot] == head and offsets[i] <= where[slot] < offsets[i + 1]:
+                        owner[slot] = -1
             i = int(following[i])
     return found

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from widerow.model.arrays import Flags
+from widerow.model.arrays import Codes, Flags, Floats, Ints
 from widerow.model.batch import Batch, CellKind, Cells
 from widerow.model.names import Coded, Names
 
@@ -66,45 +66,37 @@ def encode_json(batch: Batch, _types: Sequence[str] = ()) -> bytes:
 
 def encode_arrow_wide(batch: Batch, _types: Sequence[str] = ()) -> bytes:
     """An IPC stream of one record batch with a column per metric, null where a report has none."""
-    cells = batch.cells
-    rows = cells.rows()
-    columns = _head(batch, np.arange(len(batch)))
-    for code, name in enumerate(cells.names):
-        mine = cells.name == code
-        if not mine.any():
-            continue
-        if name in columns:
+    tags, values = _split(batch.cells)
+    columns = _head(batch, tags, np.arange(len(batch)))
+    for code in np.unique(values.name).tolist():
+        name = values.names[code]
+        if name in _OWN_COLUMNS or name.startswith(_TAG):
             raise ValueError(f"the metric {name!r} has the name of a column of its own: use long Arrow")
-        kinds = np.unique(cells.kind[mine])
-        if len(kinds) > 1:
-            raise ValueError(f"{name!r} holds numbers and texts, or is a tag, too: use long Arrow")
-        if np.any(np.diff(rows[mine]) == 0):
-            raise ValueError(f"{name!r} is twice in a report")
-        absent = np.ones(len(batch), np.bool_)
-        absent[rows[mine]] = False
-        if kinds[0] == CellKind.NUMBER:
-            number = np.zeros(len(batch))
-            number[rows[mine]] = cells.number[mine]
-            columns[name] = pa.array(number, mask=absent)
+        mine = values.name == code
+        number = values.kind[mine] == CellKind.NUMBER
+        if number.all():
+            columns[name] = _spread(len(batch), values.rows()[mine], values.number[mine])
+        elif not number.any():
+            columns[name] = _dictionary(values.texts, _spread(len(batch), values.rows()[mine], values.text[mine]))
         else:
-            code_of = np.zeros(len(batch), np.int32)
-            code_of[rows[mine]] = cells.text[mine]
-            column = _dictionary(cells.texts, pa.array(code_of, mask=absent))
-            columns[f"tag:{name}" if kinds[0] == CellKind.TAG else name] = column
+            raise ValueError(f"the metric {name!r} holds numbers and texts: use long Arrow")
     return _stream(columns)
 
 
 def encode_arrow_long(batch: Batch, _types: Sequence[str] = ()) -> bytes:
-    """An IPC stream of one record batch with a row per metric: `value` for numbers, `text` for texts. Tags are left out."""
-    _, values = _split(batch.cells)
+    """An IPC stream of one record batch with a row per value: `value` for numbers, `text` for texts."""
+    tags, values = _split(batch.cells)
     number = values.kind == CellKind.NUMBER
-    columns = _head(batch, values.rows())
+    columns = _head(batch, tags, values.rows())
     columns["metric"] = _dictionary(values.names, pa.array(values.name))
     columns["value"] = pa.array(values.number, mask=~number)
     columns["text"] = _dictionary(values.texts, pa.array(np.where(number, 0, values.text).astype(np.int32), mask=number))
     return _stream(columns)
 
 
+_TAG = "tag:"
+_OWN_COLUMNS = ("device", "time", "version_us", "metric", "cells")
+"""Columns of Arrow bodies that mean something other than a metric of that name."""
 _JSON_PATH = "/v1/write?precision=us"
 _ARROW = "application/vnd.apache.arrow.stream"
 FORMATS = {
@@ -211,10 +203,24 @@ def _objects(batch: Batch) -> Any:
     )
 
 
-def _head(batch: Batch, rows: Any) -> dict[str, Any]:
-    """The columns every Arrow body has: device and time."""
+def _head(batch: Batch, tags: Cells, rows: Ints) -> dict[str, Any]:
+    """The columns every Arrow body has, for the given reports: device, time, and one for each tag."""
     times = pa.array(batch.time_us[rows], pa.timestamp("us", tz="UTC"))
-    return {"device": _dictionary(batch.device.names, pa.array(batch.device.codes[rows])), "time": times}
+    columns = {"device": _dictionary(batch.device.names, pa.array(batch.device.codes[rows])), "time": times}
+    for code in np.unique(tags.name).tolist():
+        mine = tags.name == code
+        texts = _spread(len(batch), tags.rows()[mine], tags.text[mine])
+        columns[_TAG + tags.names[code]] = _dictionary(tags.texts, pc.take(texts, rows))
+    return columns
+
+
+def _spread(n: int, rows: Ints, values: Codes | Floats) -> Any:
+    """A column of n rows with values at the given ones, null elsewhere."""
+    if np.any(np.diff(rows) == 0):
+        raise ValueError("a report has two values of one name: no column can hold both")
+    column, absent = np.zeros(n, values.dtype), np.ones(n, np.bool_)
+    column[rows], absent[rows] = values, False
+    return pa.array(column, mask=absent)
 
 
 def _dictionary(names: Names, codes: Any) -> Any:

@@ -10,7 +10,7 @@ from widerow.codec.line.kernel import DONE, MAX_NEWS, NEW_SERIES, NO_ROOM
 from widerow.codec.line.memory import Memory, entries_room
 from widerow.codec.line.naming import LineNaming
 from widerow.codec.line.scratch import Scratch
-from widerow.codec.line.slow import UNIT_US, Fault, Line, read_line
+from widerow.codec.line.slow import UNIT_US, Fault, Line, LineReader
 from widerow.model.batch import Batch
 from widerow.model.errors import ConfigError, Refusal, Rejected
 
@@ -52,11 +52,12 @@ class LineDecoder:
         odd = scratch.odd_lines()
         if not odd:
             return Decoded(joined(parts))
+        reader = LineReader(self._naming, unit_us, now_us)
         lines: list[tuple[int, Line]] = []
         refusals: list[Refusal] = []
         for number, text in odd:
             try:
-                lines.append((number, read_line(text, self._naming, unit_us, now_us)))
+                lines.append((number, reader.read(text)))
             except Fault as fault:
                 refusals.append(fault.refusal(number))
         if lines:

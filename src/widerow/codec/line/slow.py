@@ -72,31 +72,60 @@ class Line:
     cells: list[tuple[str, CellKind, float | str]]
 
 
-def read_line(line: bytes, naming: LineNaming, unit_us: int, now_us: int) -> Line:
-    """A line without its line end and without blanks before it; raises `Fault`."""
-    line = line.removesuffix(b"\r")
-    gap = _SPACE.search(line)
-    series = read_series(line[: gap.start()] if gap else line, naming)
-    cells: list[tuple[str, CellKind, float | str]] = []
-    i = _skip_blanks(line, gap.end()) if gap else len(line)
-    if i == len(line):
-        raise Fault("no-values", "no field follows the tags")
-    while True:
-        end = _KEY_END.search(line, i)
-        if end is None or end[0] != b"=":
-            raise Fault("syntax", f"{_shown(line[i : end.start() if end else None])}: a field must be written name=value")
-        name = read_metric(line[i : end.start()], series.measurement, series.suffix, naming)
-        i, kind, value = _value(line, end.end(), _shown(line[i : end.start()]))
-        cells.append((name, kind, value))
-        if i == len(line) or line[i : i + 1] == b" ":
-            break
-        i += 1
-    cells += [(tag, CellKind.TAG, value) for tag, value in series.tags.items()]
-    time_us = _time(line[i:].strip(b" \t"), unit_us)
-    if time_us is None:
-        time_us = now_us
-        cells.append((RECEIVED_TAG[0], CellKind.TAG, RECEIVED_TAG[1]))
-    return Line(series.device, time_us, cells)
+class LineReader:
+    """Reads the odd lines of one body. What it learns of series and metrics it keeps for the next line."""
+
+    def __init__(self, naming: LineNaming, unit_us: int, now_us: int) -> None:
+        self._naming, self._unit_us, self._now_us = naming, unit_us, now_us
+        self._known_series: dict[bytes, Series | Fault] = {}
+        self._known_metrics: dict[tuple[str, str, bytes], str] = {}
+
+    def read(self, line: bytes) -> Line:
+        """A line without its line end and without blanks before it; raises `Fault`."""
+        line = line.removesuffix(b"\r")
+        gap = _SPACE.search(line)
+        series = self._series(line[: gap.start()] if gap else line)
+        cells: list[tuple[str, CellKind, float | str]] = []
+        i = _skip_blanks(line, gap.end()) if gap else len(line)
+        if i == len(line):
+            raise Fault("no-values", "no field follows the tags")
+        while True:
+            end = _KEY_END.search(line, i)
+            if end is None or end[0] != b"=":
+                found = _shown(line[i : end.start() if end else None])
+                raise Fault("syntax", f"{found}: a field must be written name=value")
+            field = line[i : end.start()]
+            metric = self._metric(series, field)
+            i, kind, value = _value(line, end.end(), field)
+            cells.append((metric, kind, value))
+            if i == len(line) or line[i : i + 1] == b" ":
+                break
+            i += 1
+        cells += [(tag, CellKind.TAG, value) for tag, value in series.tags.items()]
+        time_us = _time(line[i:].strip(b" \t"), self._unit_us)
+        if time_us is None:
+            time_us = self._now_us
+            cells.append((RECEIVED_TAG[0], CellKind.TAG, RECEIVED_TAG[1]))
+        return Line(series.device, time_us, cells)
+
+    def _series(self, text: bytes) -> Series:
+        known = self._known_series.get(text)
+        if known is None:
+            try:
+                known = read_series(text, self._naming)
+            except Fault as fault:
+                known = Fault(fault.code, str(fault))
+            self._known_series[text] = known
+        if isinstance(known, Fault):
+            raise Fault(known.code, str(known))  # anew: an exception raised again and again drags its tracebacks along
+        return known
+
+    def _metric(self, series: Series, field: bytes) -> str:
+        key = series.measurement, series.suffix, field
+        known = self._known_metrics.get(key)
+        if known is None:
+            known = self._known_metrics[key] = read_metric(field, series.measurement, series.suffix, self._naming)
+        return known
 
 
 def read_series(text: bytes, naming: LineNaming) -> Series:
@@ -113,7 +142,9 @@ def read_series(text: bytes, naming: LineNaming) -> Series:
             raise Fault("syntax", f"tag {_shown(parts[0])}: write \\= for an equals sign in the value")
         if tag in tags:
             raise Fault("syntax", f"tag {_shown(parts[0])} is given twice")
-        tags[tag] = _tag_value(parts[1], _shown(parts[0]))
+        if not parts[1]:
+            raise Fault("syntax", f"tag {_shown(parts[0])} has no value: leave the tag out instead")
+        tags[tag] = _text(_ESCAPE.sub(rb"\1", parts[1]), "tag", parts[0])
     device_tag = naming.device_of(tags)
     if device_tag is None:
         raise Fault("device-missing", f"none of the tags {', '.join(naming.device_tags)} names a device")
@@ -144,55 +175,51 @@ def _name(what: str, raw: bytes) -> str:
     return name
 
 
-def _tag_value(raw: bytes, tag: str) -> str:
-    if not raw:
-        raise Fault("syntax", f"tag {tag} has no value: leave the tag out instead")
-    return _text(_ESCAPE.sub(rb"\1", raw), f"tag {tag}")
-
-
-def _text(raw: bytes, what: str) -> str:
+def _text(raw: bytes, what: str, name: bytes) -> str:
     if len(raw) > MAX_TEXT_BYTES:
-        raise Fault("text-too-long", f"{what}: a text of {len(raw)} bytes; {MAX_TEXT_BYTES} are allowed")
+        raise Fault("text-too-long", f"{what} {_shown(name)}: a text of {len(raw)} bytes; {MAX_TEXT_BYTES} are allowed")
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        raise Fault("syntax", f"{what}: the text {_shown(raw)} is not UTF-8") from None
+        raise Fault("syntax", f"{what} {_shown(name)}: the text {_shown(raw)} is not UTF-8") from None
 
 
-def _value(line: bytes, i: int, field: str) -> tuple[int, CellKind, float | str]:
+def _value(line: bytes, i: int, field: bytes) -> tuple[int, CellKind, float | str]:
     """Where the value at i ends, its kind and what it is."""
     if line[i : i + 1] == b'"':
         match = _TEXT.match(line, i)
         if match is None:
-            raise Fault("syntax", f"field {field}: the text has no closing quote")
+            raise Fault("syntax", f"field {_shown(field)}: the text has no closing quote")
         if line[match.end() : match.end() + 1] not in (b"", b",", b" "):
-            raise Fault("syntax", f"field {field}: text follows the closing quote")
-        return match.end(), CellKind.TEXT, _text(_TEXT_ESCAPE.sub(rb"\1", match[1]), f"field {field}")
+            raise Fault("syntax", f"field {_shown(field)}: text follows the closing quote")
+        return match.end(), CellKind.TEXT, _text(_TEXT_ESCAPE.sub(rb"\1", match[1]), "field", field)
     end = _VALUE_END.search(line, i)
     stop = end.start() if end else len(line)
     return stop, CellKind.NUMBER, _number(line[i:stop], field)
 
 
-def _number(token: bytes, field: str) -> float:
+def _number(token: bytes, field: bytes) -> float:
     if token in _BOOLEANS:
         return _BOOLEANS[token]
     if _FLOAT.fullmatch(token):
         value = float(token)
         if value in (float("inf"), float("-inf")):
-            raise Fault("not-finite", f"field {field}: {_shown(token)} is too large for a 64-bit float")
+            raise Fault("not-finite", f"field {_shown(field)}: {_shown(token)} is too large for a 64-bit float")
         return value
     match = _INTEGER.fullmatch(token)
     if match:
         sign, digits = (match[1], match[2]) if match[2] else (match[3], match[4])
         digits = digits.lstrip(b"0") or b"0"
         if len(digits) > 16 or int(digits) > MAX_INTEGER:
-            raise Fault("integer-range", f"field {field}: {_shown(token)} is beyond 2^53; send it as a text or a float")
+            raise Fault(
+                "integer-range", f"field {_shown(field)}: {_shown(token)} is beyond 2^53; send it as a text or a float"
+            )
         return float(-int(digits) if sign else int(digits))
     if _NOT_FINITE.fullmatch(token):
-        raise Fault("not-finite", f"field {field}: {_shown(token)} is not a finite number")
+        raise Fault("not-finite", f"field {_shown(field)}: {_shown(token)} is not a finite number")
     if not token:
-        raise Fault("syntax", f"field {field} has no value")
-    raise Fault("syntax", f"field {field}: {_shown(token)} is not a number")
+        raise Fault("syntax", f"field {_shown(field)} has no value")
+    raise Fault("syntax", f"field {_shown(field)}: {_shown(token)} is not a number")
 
 
 def _time(text: bytes, unit_us: int) -> int | None:

@@ -58,7 +58,10 @@ LogicalRow: TypeAlias = tuple[Key, dict[CellName, Live]]
 """A clustering key and the live cells there."""
 
 Logical: TypeAlias = dict[Key, list[LogicalRow]]
-"""A scan: partitions in the order they came, the rows of each in theirs."""
+"""A scan: partitions in the order they came, the rows of each in theirs.
+
+Where longer keys were asked for, those stand for partitions, and what is left of a row's key for its clustering key.
+"""
 
 
 def rows_from(table: Table, fragments: Sequence[Fragment]) -> Rows:
@@ -124,20 +127,21 @@ def logical(
     after: Cursor | None = None,
     first: bool = False,
 ) -> Logical:
-    """One scan, as plain rows."""
+    """One scan, as plain rows. All keys asked for have one length."""
     chunks = engine.scan(table, partitions, span, limit=limit, columns=columns, after=after, first=first)
-    return gather(table, chunks)
+    return gather(table, chunks, len(partitions[0]) if partitions else None)
 
 
-def gather(table: Table, chunks: Iterable[Rows]) -> Logical:
-    """The chunks of a scan as plain rows."""
+def gather(table: Table, chunks: Iterable[Rows], asked: int | None = None) -> Logical:
+    """The chunks of a scan as plain rows. `asked` is the length of the keys asked for, if they go beyond partitions."""
+    cut = asked or len(table.partition)
     found: Logical = {}
     seen: set[Key] = set()
     last: Key | None = None
     for chunk in chunks:
         for i, cells in enumerate(_plain_cells(chunk.cells)):
             key = chunk.key(table, i)
-            at, clustering = key[: len(table.partition)], key[len(table.partition) :]
+            at, clustering = key[:cut], key[cut:]
             version_us, expire_us = int(chunk.version_us[i]), int(chunk.expire_us[i])
             assert cells, f"a fragment of {key} without cells"
             if key != last:

@@ -16,9 +16,9 @@ from widerow.engine.contract.plain import (
     sparse_rows,
     values,
 )
-from widerow.engine.contract.tables import FIXED, NAMED, SINGLE, SPARSE, START_US, V1, V2, V3, WINDOWED, A
+from widerow.engine.contract.tables import CONDITIONAL, FIXED, NAMED, SINGLE, SPARSE, START_US, V1, V2, V3, WINDOWED, A
 from widerow.engine.port import ALL, Engine, Span
-from widerow.engine.rows import Cursor, Key, Rows
+from widerow.engine.rows import NEVER, Cursor, Key, Rows
 from widerow.model.times import HOUR, SECOND, ManualClock
 from widerow.schema.table import Table
 
@@ -56,6 +56,39 @@ class ScanLaws:
         clock.time_us = START_US + 5 * SECOND
         assert keys(logical(engine, SPARSE, [A], limit=2)[A]) == [(7,), (6,)]
         assert keys(logical(engine, SPARSE, [A], limit=9)[A]) == [(7,), (6,), (5,)]
+
+    def test_a_key_may_go_on_into_the_clustering_columns(self, engine: Engine) -> None:
+        names = ["", "a", "a\x00", "a0", "b"]
+        rows = [((owner, name, n), {"t": float(n)}) for owner in "pq" for name in names for n in (-1, 0, 1)]
+        engine.write([(NAMED, sparse_rows(NAMED, rows, version_us=V1))])
+        asked: list[Key] = [("q", "a"), ("p", "a"), ("p", ""), ("p", "nobody"), ("r", "a"), ("q", "b")]
+        want = {key: [((n,), {"t": (float(n), V1, NEVER)}) for n in (-1, 0, 1)] for key in asked if key[0] != "r"}
+        del want["p", "nobody"]
+        found = logical(engine, NAMED, asked)
+        assert found == want
+        assert list(found) == list(want), "in the order asked"
+        found = logical(engine, NAMED, asked, limit=2)
+        assert found == {key: rows[:2] for key, rows in want.items()}, "a limit counts for each key"
+
+    def test_whole_keys_look_up_rows(self, engine: Engine) -> None:
+        sparse = [(("p", part, n), {"t": float(n)}) for part in range(2) for n in range(5)]
+        fixed = [((owner, f"n{n}"), {"size": float(n)}) for owner in "pq" for n in range(5)]
+        engine.write(
+            [(SPARSE, sparse_rows(SPARSE, sparse, version_us=V1)), (FIXED, sparse_rows(FIXED, fixed, version_us=V1))]
+        )
+        assert engine.put_if(CONDITIONAL, ("p", "n"), {"body": "b"}, None)
+        assert engine.put_if(CONDITIONAL, ("p", "n0"), {"body": "c"}, None)
+
+        def check(table: Table, asked: list[Key], want: list[Key]) -> None:
+            found = logical(engine, table, asked)
+            assert list(found) == want
+            assert all(keys(rows) == [()] for rows in found.values())
+
+        check(SPARSE, [("p", 1, 3), ("p", 0, 9), ("p", 0, 3), ("p", 1, 1)], [("p", 1, 3), ("p", 0, 3), ("p", 1, 1)])
+        check(FIXED, [("q", "n3"), ("p", "n0"), ("p", "n"), ("q", "n0"), ("r", "")], [("q", "n3"), ("p", "n0"), ("q", "n0")])
+        check(CONDITIONAL, [("q", "n"), ("p", "n0"), ("p", "n")], [("p", "n0"), ("p", "n")])
+        check(FIXED, [("q", "nobody")], [])
+        assert logical(engine, FIXED, [("p", "n1"), ("q", "n1")], columns=["body"]) == {}
 
     def test_columns_name_the_cells_wanted_tags_included(self, engine: Engine) -> None:
         cells: list[Shape] = [

@@ -1,0 +1,87 @@
+# Widerow. `make` lists the targets. Everything lives in .venv; nothing is installed outside this folder.
+
+PYTHON ?= python3
+PORT ?= 8080
+DATA ?= widerow-data
+N ?=
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := $(shell find src/widerow -name '*.py')
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+CACHES := .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache site build dist bench/results
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check format bench crash fuzz dist lock clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  Variables: PYTHON=$(PYTHON)  PORT=$(PORT)  DATA=$(DATA)  N= (how many)  ARGS= (passed on)"
+
+setup: $(VENV)/.dev $(VENV)/.warm ## Make .venv with everything the other targets need
+
+run: $(VENV)/.run $(VENV)/.warm ## Start the demo: a server and a simulated fleet (PORT=, DATA=)
+	PYTHONPATH=src $(BIN)/python -m widerow.cli.main demo --port $(PORT) --data $(DATA) $(ARGS)
+
+test: setup ## Run every test (ARGS='-k name' for some)
+	@command -v cc >/dev/null || echo "note: no C compiler: the test that drops unsynced writes will be skipped"
+	@command -v curl >/dev/null || echo "note: no curl: the tests of the documented curl lines will be skipped"
+	$(BIN)/python -m pytest $(ARGS)
+
+check: setup ## Lint, types, layers, documentation
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+format: setup ## Let ruff format and fix the sources
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup ## Measure ingest and queries (ARGS=--quick to see that it works)
+	$(BIN)/python -m bench.ingest $(ARGS)
+	$(BIN)/python -m bench.query $(ARGS)
+
+crash: setup ## Kill the server N times and look for lost or invented reports
+	$(BIN)/python -m tests.system.crash --cycles $(or $(N),100) $(ARGS)
+
+fuzz: setup ## Feed N hostile inputs to each decoder
+	$(BIN)/python -m tests.fuzz.run --count $(or $(N),1000000) $(ARGS)
+
+dist: setup ## Build the wheel, install it into an empty environment and run it there
+	rm -rf dist
+	$(BIN)/python -m build --wheel --no-isolation
+	$(BIN)/python tools/try_wheel.py dist/*.whl
+
+lock: $(VENV)/.dev ## Renew requirements/*.lock from pyproject.toml
+	$(PIP) install --quiet uv
+	sh tools/lock.sh $(BIN)/uv
+
+clean: ## Remove what the other targets made, .venv excepted
+	rm -rf $(CACHES)
+	find src tests bench tools -type d -name __pycache__ -prune -exec rm -rf {} +
+	@echo "removed: $(CACHES) and every __pycache__ (the compiled kernels are there)"
+	@echo "kept: $(VENV) and $(DATA); remove them yourself if you mean to"
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "$(PYTHON) is not Python 3.11 or newer: install one, or name it with PYTHON="; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# Only what is needed to run: half the time of a whole set-up. The package is found through PYTHONPATH.
+$(VENV)/.run: requirements/run.lock | $(VENV)/bin/python
+	$(PIP) install --quiet --require-hashes -r $<
+	touch $@
+
+$(VENV)/.dev: requirements/dev.lock pyproject.toml | $(VENV)/.run
+	$(PIP) install --quiet --require-hashes -r $<
+	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+# The kernels are compiled once, into __pycache__: no request and no test waits for a compiler.
+$(VENV)/.warm: $(SOURCES) | $(VENV)/.run
+	PYTHONPATH=src $(BIN)/python -c 'from widerow.service import warm_up; warm_up()'
+	touch $@

@@ -1,0 +1,87 @@
+"""`widerow`: the entry point. Puts the command groups together and turns failures into one line and an exit code.
+
+Exit codes: 0 done, 1 failed, 2 put wrongly, 130 interrupted (`serve` and `demo` end with 0: that is how one stops them).
+Rule: importing this module imports neither NumPy nor an engine nor HTTP; `widerow --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from widerow import __version__
+from widerow.cli import demo, device, doctor, latest, metric, query, serve, simulate, tenant, token
+from widerow.cli.failure import Failed
+from widerow.cli.output import note, printable
+from widerow.model.errors import WiderowError
+
+INTERRUPTED = 130
+
+
+class Commands(TyperGroup):
+    """The group of all commands, with one place for what can go wrong in any of them."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except WiderowError as error:
+            note(f"error: {error.code}: {printable(str(error))}")
+            raise typer.Exit(error.exit_code if isinstance(error, Failed) else 1) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+
+
+app = typer.Typer(
+    name="widerow",
+    cls=Commands,
+    help="Fleet telemetry on wide-column stores.\n\nTo see it work: [bold]widerow demo[/bold].",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+serve.add_to(app)
+demo.add_to(app)
+simulate.add_to(app)
+app.add_typer(tenant.app, name="tenant")
+app.add_typer(token.app, name="token")
+app.add_typer(device.app, name="device")
+app.add_typer(metric.app, name="metric")
+query.add_to(app)
+latest.add_to(app)
+doctor.add_to(app)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"widerow {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[  # noqa: ARG001 - done by its callback
+        bool, typer.Option("--version", help="Say which version this is.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command that the arguments name."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        os._exit(INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read our output has gone, as `head` does. Python would complain once more when it closes the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""`widerow tenant`: who owns devices, limits, retention and tokens."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from widerow.cli import output
+from widerow.cli.api import in_path
+from widerow.cli.failure import Misused
+from widerow.cli.session import Session, YesOption, confirm, operator_client, pairs
+
+app = typer.Typer(help="Tenants: who owns devices, limits, retention and tokens.", no_args_is_help=True)
+
+TENANTS = "/v1/admin/tenants"
+
+Name = Annotated[str, typer.Argument(metavar="TENANT", help="Its name: a-z, 0-9 and -.", show_default=False)]
+DisplayName = Annotated[str | None, typer.Option("--display-name", metavar="TEXT", help="The name for people.")]
+LimitOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        metavar="NAME=N",
+        help="writes_per_s, storage_bytes, devices or series; 0 for no limit. Can be given several times.",
+    ),
+]
+RetentionOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--retention",
+        metavar="LEVEL=TIME",
+        help="How long raw, minute, hour or day is kept: 30d, forever. Can be given several times.",
+    ),
+]
+Registers = Annotated[
+    bool | None,
+    typer.Option(
+        "--register-devices/--no-register-devices",
+        help="Whether an unknown device is registered by its first report, or refused.",
+        show_default=False,
+    ),
+]
+
+
+@app.command("create")
+@operator_client
+def create(
+    session: Session,
+    name: Name,
+    display_name: DisplayName = None,
+    limit: LimitOptions = None,
+    retention: RetentionOptions = None,
+    registers_devices: Registers = None,
+) -> None:
+    """Make a tenant.
+
+    Example: widerow tenant create acme --retention raw=90d --limit devices=1000
+    """
+    form = {"name": name, **_form(display_name, limit, retention, registers_devices)}
+    made = session.api.post(TENANTS, form)
+    session.done(made, f"tenant {name} is made; next: widerow token create {name} --role write")
+
+
+@app.command("list")
+@operator_client
+def list_(session: Session) -> None:
+    """All tenants.
+
+    Example: widerow tenant list
+    """
+    session.show(session.api.get(TENANTS)["tenants"], _draw)
+
+
+@app.command("show")
+@operator_client
+def show(session: Session, name: Name) -> None:
+    """One tenant in full.
+
+    Example: widerow tenant show acme --json
+    """
+    session.show(session.api.get(f"{TENANTS}/{in_path(name)}"), output.emit_facts)
+
+
+@app.command("set")
+@operator_client
+def set_(
+    session: Session,
+    name: Name,
+    display_name: DisplayName = None,
+    limit: LimitOptions = None,
+    retention: RetentionOptions = None,
+    registers_devices: Registers = None,
+) -> None:
+    """Change a tenant. What is not named stays as it is.
+
+    Example: widerow tenant set acme --limit writes_per_s=5000
+    """
+    form = _form(display_name, limit, retention, registers_devices)
+    if not form:
+        raise Misused("nothing to change is given", todo="see widerow tenant set --help")
+    session.done(session.api.patch(f"{TENANTS}/{in_path(name)}", form), f"tenant {name} is changed")
+
+
+@app.command("delete")
+@operator_client
+def delete(session: Session, name: Name, yes: YesOption = False) -> None:
+    """Delete a tenant with its devices, tokens and all its data.
+
+    Example: widerow tenant delete acme --yes
+    """
+    path = f"{TENANTS}/{in_path(name)}"
+    session.api.get(path)
+    confirm(f"deleting tenant {name} and all its data", yes=yes)
+    session.api.delete(path)
+    session.done({"deleted": name}, f"tenant {name} is deleted")
+
+
+def _form(
+    display_name: str | None, limit: list[str] | None, retention: list[str] | None, registers_devices: bool | None
+) -> dict[str, Any]:
+    """What the options say, as the API takes it. The server knows the names there are, and says so."""
+    form: dict[str, Any] = {}
+    if display_name is not None:
+        form["display_name"] = display_name
+    if limit:
+        form["limits"] = {name: _whole(name, text) for name, text in pairs(limit, "--limit").items()}
+    if retention:
+        kept = pairs(retention, "--retention")
+        form["retention"] = {level: "forever" if text == "0" else text for level, text in kept.items()}
+    if registers_devices is not None:
+        form["registers_devices"] = registers_devices
+    return form
+
+
+def _whole(name: str, text: str) -> int:
+    try:
+        return int(text.replace("_", "").replace(",", ""))
+    except ValueError:
+        raise Misused(f"--limit {name}={text}: give a whole number") from None
+
+
+def _draw(tenants: list[dict[str, Any]]) -> None:
+    if not tenants:
+        output.note("there is no tenant yet; make one with: widerow tenant create NAME")
+        return
+    output.emit_table(
+        ("tenant", "name", "raw", "minute", "hour", "day", "devices at most", "writes/s at most", "created"),
+        [
+            (
+                t["name"],
+                t["display_name"] or "-",
+                *(t["retention"][level] for level in ("raw", "minute", "hour", "day")),
+                output.limit_text(t["limits"]["devices"]),
+                output.limit_text(t["limits"]["writes_per_s"]),
+                t["created"],
+            )
+            for t in tenants
+        ],
+        right=("devices at most", "writes/s at most"),
+    )

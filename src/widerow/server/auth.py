@@ -1,0 +1,103 @@
+"""Who is asking, and what they may do.
+
+Rule 1: the token decides the tenant. An operator's names one with `?tenant=`; whoever else names another than their own is
+refused, so a request that means the wrong tenant never goes to the right one.
+Rule 2: a token comes as `Authorization: Bearer T` or `Token T`, or as the password of Basic (any user name); for InfluxDB
+1.x also as the query parameter `p`.
+Rule 3: over the local socket, which only the owner of the process can open, no token is an operator's. A token that is sent
+there counts all the same.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from binascii import Error as Base64Error
+from dataclasses import dataclass
+
+from widerow.model.errors import Forbidden, NotFound, Rejected, Unauthorized
+from widerow.model.tenant import Tenant
+from widerow.model.token import Role
+from widerow.service import Service
+
+WRITERS = frozenset({Role.WRITE, Role.DEVICE, Role.ADMIN, Role.OPERATOR})
+READERS = frozenset({Role.READ, Role.ADMIN, Role.OPERATOR})
+ADMINS = frozenset({Role.ADMIN, Role.OPERATOR})
+OPERATORS = frozenset({Role.OPERATOR})
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """What is known of whoever sent a request."""
+
+    role: Role
+    tenant: str = ""
+    """Empty for operators."""
+    device: str = ""
+    """The only one it may write as; empty: any."""
+
+
+OPERATOR = Caller(Role.OPERATOR)
+
+
+def secret_of(header: bytes) -> str:
+    """The token in an `Authorization` header."""
+    scheme, _, rest = header.strip().partition(b" ")
+    scheme, rest = scheme.lower(), rest.strip()
+    if scheme in (b"bearer", b"token"):
+        return rest.decode("latin-1")
+    if scheme == b"basic":
+        try:
+            _, found, password = b64decode(rest, validate=True).partition(b":")
+        except (Base64Error, ValueError):
+            found = b""
+        if found:
+            return password.decode("latin-1")
+    raise Unauthorized("authorization: give Bearer TOKEN, Token TOKEN, or Basic with the token as password")
+
+
+def allow(caller: Caller, roles: frozenset[Role]) -> None:
+    if caller.role not in roles:
+        wanted = " or ".join(sorted(roles - OPERATORS) or ["operator"])
+        raise Forbidden(f"this needs a token of role {wanted}; yours has role {caller.role}")
+
+
+class Auth:
+    """Callers and tenants of requests. What it knows is as fresh as the catalog's caches."""
+
+    def __init__(self, service: Service, *, local: bool) -> None:
+        self._tokens, self._tenants = service.catalog.tokens, service.catalog.tenants
+        self._clock, self._local = service.clock, local
+
+    def caller(self, header: bytes | None, password: str | None = None) -> Caller:
+        """Whose request it is; `password` is the parameter `p` of InfluxDB 1.x. Raises `Unauthorized`."""
+        if header is not None:
+            secret = secret_of(header)
+        elif password is not None:
+            secret = password
+        elif self._local:
+            return OPERATOR
+        else:
+            raise Unauthorized("no token: send `Authorization: Bearer TOKEN`")
+        token = self._tokens.verify(secret, self._clock.now_us())
+        return Caller(token.role, token.tenant, token.device)
+
+    def tenant_name(self, caller: Caller, named: str | None) -> str | None:
+        """The tenant that is meant; None where an operator named none."""
+        if caller.role is Role.OPERATOR:
+            return named
+        if named is not None and named != caller.tenant:
+            raise Forbidden(f"this token is for the tenant {caller.tenant!r} only")
+        return caller.tenant
+
+    def tenant(self, caller: Caller, named: str | None) -> Tenant:
+        """The tenant that is meant, as it was a moment ago at most."""
+        name = self.tenant_name(caller, named)
+        if not name:
+            raise Rejected("an operator's token is for all tenants: say which with ?tenant=NAME", code="tenant")
+        return self.existing(name)
+
+    def existing(self, name: str) -> Tenant:
+        try:
+            return self._tenants.current(name, self._clock.now_us())
+        except NotFound:
+            raise NotFound(f"no tenant {name[:80]!r}") from None

@@ -1,0 +1,134 @@
+"""Errors as HTTP answers.
+
+Rule 1: one table says which error has which status. What is not in it is a fault of ours: 500, a traceback in the log, and no
+internals in the answer.
+Rule 2: every error has the same body, `{"error": {"code", "message", ...}}`; a spent limit adds its name, value, use and when
+to try again. On the routes of InfluxDB the body is the one its clients read.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from widerow.model.errors import (
+    Conflict,
+    Forbidden,
+    NotFound,
+    Overloaded,
+    QuotaExceeded,
+    Rejected,
+    StorageFull,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+    Unsupported,
+    WiderowError,
+)
+
+log = logging.getLogger(__name__)
+
+JSON_TYPE = b"application/json"
+Header = tuple[bytes, bytes]
+
+
+class MethodNotAllowed(Rejected):
+    """The path is known, the method is not."""
+
+    code = "method-not-allowed"
+
+    def __init__(self, method: str, allowed: list[str]) -> None:
+        super().__init__(f"{method[:20]} is not possible here: use {', '.join(allowed)}")
+        self.allowed = allowed
+
+
+class NotAcceptable(Rejected):
+    """None of the forms that `Accept` names can be given."""
+
+    code = "not-acceptable"
+
+
+class PreconditionFailed(Conflict):
+    """`If-Match` names another revision than the one that is stored."""
+
+
+STATUSES: tuple[tuple[type[WiderowError], int], ...] = (
+    (Unauthorized, 401),
+    (Forbidden, 403),
+    (NotFound, 404),
+    (MethodNotAllowed, 405),
+    (NotAcceptable, 406),
+    (PreconditionFailed, 412),
+    (Conflict, 409),
+    (TooLarge, 413),
+    (Unsupported, 415),
+    (QuotaExceeded, 429),
+    (Rejected, 400),
+    (StorageFull, 507),
+    (Overloaded, 503),
+    (Unavailable, 503),
+)
+"""The first that fits counts."""
+
+_INFLUX_CODES = {
+    400: "invalid",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not found",
+    413: "request too large",
+    415: "invalid",
+    429: "too many requests",
+    503: "unavailable",
+    507: "unavailable",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error, ready to be sent."""
+
+    status: int
+    headers: list[Header]
+    body: bytes
+
+
+Shape = Callable[[int, WiderowError], Any]
+
+
+def ours(_status: int, error: WiderowError) -> Any:
+    """The body of an error on our own routes."""
+    fields: dict[str, Any] = {"code": error.code, "message": str(error)}
+    if isinstance(error, QuotaExceeded):
+        fields |= {"tenant": error.tenant, "limit": error.limit, "allowed": error.allowed, "seen": error.seen}
+    if isinstance(error, (QuotaExceeded, Unavailable)):
+        fields["retry_after_s"] = error.retry_after_s
+    return {"error": fields}
+
+
+def influx(status: int, error: WiderowError) -> Any:
+    """The same for clients of InfluxDB: 2.x reads `code` and `message`, 1.x reads `error`."""
+    return {"code": _INFLUX_CODES.get(status, "internal error"), "message": str(error), "error": str(error)}
+
+
+def failure(error: BaseException, shape: Shape = ours) -> Failure:
+    """What to answer when that was raised."""
+    known = next((status for kind, status in STATUSES if isinstance(error, kind)), None)
+    if known is None or not isinstance(error, WiderowError):
+        log.error("a request failed", exc_info=error)
+        error = WiderowError("an internal error; the server's log has the details")
+        error.code = "internal"
+    status = known or 500
+    body = msgspec.json.encode(shape(status, error))
+    headers = [(b"content-type", JSON_TYPE), (b"content-length", b"%d" % len(body))]
+    if status == 401:
+        headers.append((b"www-authenticate", b'Bearer realm="widerow", Basic realm="widerow"'))
+    if isinstance(error, MethodNotAllowed):
+        headers.append((b"allow", ", ".join(error.allowed).encode()))
+    if isinstance(error, (QuotaExceeded, Unavailable)):
+        headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s))))
+    return Failure(status, headers, body)

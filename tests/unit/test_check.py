@@ -1,0 +1,84 @@
+"""What a batch must satisfy before anything of it is kept."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from widerow.model.batch import Report, batch_of, reports_of
+from widerow.model.times import DAY, HOUR, MINUTE
+from widerow.pipeline.check import check
+
+NOW = 1_800_000_000_000_000
+
+
+def run(reports: list[Report], only_device: str | None = None) -> tuple[list[Report], list[tuple[str, list[int]]]]:
+    batch, refusals = check(
+        batch_of(reports), now_us=NOW, max_future_us=5 * MINUTE, keep_us=30 * DAY, only_device=only_device
+    )
+    return reports_of(batch), [(r.code, list(r.positions)) for r in refusals]
+
+
+def report(device: str = "d", time_us: int = NOW, tags: dict[str, str] | None = None, **values: float | str) -> Report:
+    return Report(device, time_us, dict(values), tags or {})
+
+
+def test_reports_far_ahead_or_too_old_are_refused_and_their_neighbours_kept() -> None:
+    good = report(x=1)
+    kept, refused = run([report(time_us=NOW + HOUR, x=1), good, report(time_us=NOW - 31 * DAY, x=1)])
+    assert kept == [good]
+    assert refused == [("future", [0]), ("too-old", [2])]
+
+
+def test_the_limits_themselves_are_kept() -> None:
+    edge = [report(time_us=NOW + 5 * MINUTE, x=1), report(time_us=NOW - 30 * DAY, x=1)]
+    assert run(edge) == (edge, [])
+
+
+def test_a_device_token_writes_as_its_device_only() -> None:
+    kept, refused = run([report("a", x=1), report("b", x=1)], only_device="a")
+    assert [r.device for r in kept] == ["a"]
+    assert refused == [("wrong-device", [1])]
+
+
+def test_an_identical_duplicate_is_kept_once_and_refused_never() -> None:
+    assert run([report(x=1, s="on"), report(x=1, s="on")]) == ([report(x=1, s="on")], [])
+
+
+def test_a_different_value_for_a_cell_is_refused_and_the_first_kept() -> None:
+    kept, refused = run([report(x=1), report(x=2), report(x=1, y=3)])
+    assert kept == [report(x=1), report(y=3)]
+    assert refused == [("conflict", [1])]
+
+
+def test_two_reports_of_one_time_with_other_metrics_are_both_kept() -> None:
+    both = [report(x=1), report(y=2)]
+    assert run(both) == (both, [])
+
+
+def test_a_number_and_a_text_for_one_cell_contradict_each_other() -> None:
+    assert run([report(x=1), report(x="1")])[1] == [("conflict", [1])]
+
+
+def test_a_tag_and_a_metric_of_one_name_do_not_contradict_each_other() -> None:
+    both = [report(x=1, tags={"x": "a"})]
+    assert run(both) == (both, [])
+
+
+cells = st.dictionaries(st.sampled_from("abc"), st.sampled_from([1.0, 2.0, "p", "q"]), min_size=1)
+reports = st.lists(
+    st.builds(Report, st.sampled_from("de"), st.sampled_from([NOW, NOW - 1]), cells, st.just({})), max_size=12
+)
+
+
+@given(reports)
+def test_what_is_kept_never_contradicts_itself_and_loses_no_cell_of_a_kept_report(many: list[Report]) -> None:
+    kept, refused = run(many)
+    said: dict[tuple[str, int, str], float | str] = {}
+    for r in kept:
+        for name, value in r.values.items():
+            assert said.setdefault((r.device, r.time_us, name), value) == value
+    gone = {p for code, positions in refused for p in positions if code == "conflict"}
+    for i, r in enumerate(many):
+        if i not in gone:
+            assert all(said[r.device, r.time_us, name] == value for name, value in r.values.items())

@@ -1,0 +1,88 @@
+"""Placement: where a report belongs, and where it is looked for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from widerow.model.times import DAY, HOUR, MINUTE, TimeSpan, bucket_start
+from widerow.telemetry.placement import FIRST_EPOCH, Epoch, partitions, place, place_all, segments
+
+epochs = st.lists(
+    st.builds(
+        Epoch,
+        st.integers(1, 5 * DAY // 1000).map(lambda ms: ms * 1000),
+        st.sampled_from([15 * MINUTE, HOUR, 6 * HOUR]),
+        st.sampled_from([1, 2, 4, 7]),
+    ),
+    max_size=4,
+    unique_by=lambda e: e.from_us,
+).map(sorted)
+times = st.integers(0, 6 * DAY)
+
+
+def test_bucket_start() -> None:
+    def check(time_us: int, width_us: int, want: int) -> None:
+        assert bucket_start(time_us, width_us) == want
+
+    check(59, 60, 0)
+    check(60, 60, 60)
+    check(-1, 60, -60)
+
+
+def test_without_epochs_a_device_has_hours_and_no_spread() -> None:
+    assert place([], 5 * HOUR + 7).bucket == 5 * HOUR
+    assert place([], 5 * HOUR + 7).sub_bucket == 0
+
+
+@given(epochs, times)
+def test_a_report_is_placed_where_it_is_looked_for(known: list[Epoch], time_us: int) -> None:
+    assert place(known, time_us) in set(partitions(known, TimeSpan(time_us, time_us + 1)))
+
+
+@given(epochs, times, times, times)
+def test_a_span_names_every_partition_of_its_reports(known: list[Epoch], a: int, b: int, c: int) -> None:
+    start, time_us, stop = sorted((a, b, c))
+    if time_us < stop:
+        assert place(known, time_us) in set(partitions(known, TimeSpan(start, stop)))
+
+
+@given(epochs, times, times)
+def test_segments_cover_a_span_once(known: list[Epoch], a: int, b: int) -> None:
+    span = TimeSpan(min(a, b), max(a, b))
+    parts = [part for _, part in segments(known, span)]
+    assert sum(p.stop_us - p.start_us for p in parts) == span.stop_us - span.start_us
+    assert all(p.stop_us == q.start_us for p, q in zip(parts, parts[1:], strict=False))
+
+
+@given(epochs, st.lists(times, min_size=1, max_size=20))
+def test_the_kernel_places_as_the_plain_version_does(known: list[Epoch], many: list[int]) -> None:
+    newest = known[-1] if known else FIRST_EPOCH
+    n = len(many)
+    bucket, sub, older = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    time_us = np.array(many, np.int64)
+    count = place_all(
+        np.zeros(n, np.int32),
+        time_us,
+        np.array([newest.from_us]),
+        np.array([newest.width_us]),
+        np.array([newest.sub_buckets]),
+        bucket,
+        sub,
+        older,
+    )
+    assert count == older.sum() == (time_us < newest.from_us).sum()
+    for i in np.flatnonzero(~older).tolist():
+        where = place(known, many[i])
+        assert (bucket[i], sub[i]) == (where.bucket, where.sub_bucket)
+
+
+def test_an_epoch_has_a_known_width_and_a_bounded_spread() -> None:
+    with pytest.raises(ValueError, match="width"):
+        Epoch(0, 7 * HOUR)
+    with pytest.raises(ValueError, match="sub-buckets"):
+        Epoch(0, HOUR, 0)
+    with pytest.raises(ValueError, match="millisecond"):
+        Epoch(1)
