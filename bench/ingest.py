@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from bench.lib.api import Timed, counter, points_of, series_path
+from bench.lib.api import counter, series_path, stored_points
 from bench.lib.bodies import Load
 from bench.lib.figures import Figures
 from bench.lib.linefeed import FASTEST_REPORTS_PER_S, Feed, FeedReport, start_us
@@ -118,7 +118,7 @@ def check(server: Server, feed: Feed, reports: list[FeedReport]) -> None:
         path = series_path(
             feed.load.names()[0], [METRIC_NAMES[feed.form]], feed.load.start_us, max(r.last_us for r in reports)
         )
-        points = points_of(Timed().ask(connection, "GET", path))
+        points = stored_points(connection, path)
         want = sum(r.first_device for r in reports)
         if points != want:
             raise RuntimeError(f"{feed.load.names()[0]}: {want} reports were acknowledged, {points} can be read")

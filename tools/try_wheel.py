@@ -57,8 +57,8 @@ def check_files(wheel: Path) -> None:
 
 def install(wheel: Path, folder: Path) -> Path:
     venv.create(folder, with_pip=True)
-    pip = [folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    subprocess.run([*pip, wheel], check=True, timeout=INSTALL_S)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    subprocess.run([*pip, str(wheel)], check=True, timeout=INSTALL_S)
     return folder / "bin" / "widerow"
 
 
@@ -67,7 +67,7 @@ def demo(widerow: Path, folder: Path) -> None:
     port = free_port()
     log = folder / "demo.log"
     with log.open("wb") as out:
-        command = [widerow, "demo", "--port", str(port), "--data", str(folder / "data")]
+        command = [str(widerow), "demo", "--port", str(port), "--data", str(folder / "data")]
         process = subprocess.Popen(command, stdout=out, stderr=out, cwd=folder)
         try:
             await_reports(process, port, log)

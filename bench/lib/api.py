@@ -51,20 +51,26 @@ def latest_many(devices: list[str]) -> tuple[str, bytes]:
 
 
 def points_of(answer: Response) -> int:
-    """How many points a series answer has, all metrics together."""
-    return _points(json.loads(answer.body))
+    """How many points an answer of series has, all metrics together. It must be the whole answer."""
+    content = json.loads(answer.body)
+    if content["next"] is not None:
+        raise RuntimeError("the answer has further pages: a benchmark must ask for less, or for a higher limit")
+    return _count(content)
 
 
-def _points(value: Any) -> int:
-    """Counts the entries of every `points`, `values` or `times` list, whichever the answer has first."""
-    if isinstance(value, dict):
-        for name in ("points", "values", "times"):
-            if isinstance(value.get(name), list):
-                return len(value[name])
-        return sum(_points(v) for v in value.values())
-    if isinstance(value, list):
-        return sum(_points(v) for v in value)
-    return 0
+def stored_points(connection: Connection, path: str) -> int:
+    """How many points there are on all pages of a path of series."""
+    points, cursor = 0, ""
+    while True:
+        content = json.loads(Timed().ask(connection, "GET", path + cursor).body)
+        points += _count(content)
+        if content["next"] is None:
+            return points
+        cursor = "&" + urlencode({"cursor": content["next"]})
+
+
+def _count(content: dict[str, Any]) -> int:
+    return sum(len(series["points"]) for series in content["series"])
 
 
 def counter(connection: Connection, name: str) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,9 @@ METRICS = ("temp", "hum", "press", "volt", "count", "state", "rssi", "load", "ga
 INTERVAL_US = 10 * SECOND
 _TIME_DIGITS = 16
 """A time in microseconds, from 2001 to 2286."""
+_NO_TIME = "1" * _TIME_DIGITS
+"""What stands where the time will be."""
+_BLOCK_REPORTS = 5000
 _BUDGET_REPORTS = 600_000
 """About 100 MB of line protocol: enough cycles that values do not repeat within a block, small enough for any machine."""
 
@@ -79,11 +83,14 @@ def render(load: Load, form: str) -> list[Body]:
     values = _values(load.cycles(), load.devices)
     names = np.array(load.names())
     make = {"line": _line, "json": _json, "arrow": _arrow}[form]
-    bodies = []
-    for request in range(load.requests()):
-        report = np.arange(request * load.lines, (request + 1) * load.lines)
+    # Big blocks cost the least to render, and are cut into bodies afterwards.
+    block = load.lines * max(1, _BLOCK_REPORTS // load.lines)
+    total = load.cycles() * load.devices
+    bodies: list[Body] = []
+    for first in range(0, total, block):
+        report = np.arange(first, min(first + block, total))
         chosen = values[report // load.devices, report % load.devices]
-        bodies.append(make(names[report % load.devices], chosen, times_us(load, request)))
+        bodies += make(load.lines, names[report % load.devices], chosen)
     return bodies
 
 
@@ -114,37 +121,45 @@ def _values(cycles: int, devices: int) -> Floats:
     return np.stack([columns[name] for name in METRICS], axis=2)
 
 
-def _line(names: Any, values: Floats, times: Ints) -> Body:
+def _line(lines: int, names: Any, values: Floats) -> list[Body]:
     parts: list[Any] = ["telemetry,device=", pa.array(names)]
     for m, metric in enumerate(METRICS):
         parts += [(" " if m == 0 else ",") + metric + "=", _text(values[:, m])]
-    return _stamped([*parts, " ", pc.cast(pa.array(times), pa.utf8()), "000\n"], before_time=-_TIME_DIGITS - 4)
+    return _cut(lines, [*parts, f" {_NO_TIME}000\n"], time_at=-_TIME_DIGITS - 4)
 
 
-def _json(names: Any, values: Floats, times: Ints) -> Body:
+def _json(lines: int, names: Any, values: Floats) -> list[Body]:
     start = '{"device":"'
     middle = '","time":'
-    parts: list[Any] = [start, pa.array(names), middle, pc.cast(pa.array(times), pa.utf8()), ',"values":{']
+    parts: list[Any] = [start, pa.array(names), f'{middle}{_NO_TIME},"values":{{']
     for m, metric in enumerate(METRICS):
         parts += [("" if m == 0 else ",") + f'"{metric}":', _text(values[:, m])]
     # NDJSON rather than an array: the same objects, and every line can be cut and stamped alike.
-    return _stamped([*parts, "}}\n"], before_time=len(start) + len(str(names[0])) + len(middle))
+    return _cut(lines, [*parts, "}}\n"], time_at=len(start) + len(str(names[0])) + len(middle))
 
 
-def _stamped(parts: list[Any], before_time: int) -> Body:
-    """Text with a time at a fixed distance from the start of each line, or from the end of it if negative."""
+def _cut(lines: int, parts: list[Any], time_at: int) -> list[Body]:
+    """Bodies of text, the time at a fixed distance from the start of each line, or from the end of it if negative."""
     text = pc.binary_join_element_wise(*parts, "")
     offsets = np.frombuffer(text.buffers()[1], np.int32)[: len(text) + 1].astype(np.int64)
-    data = np.frombuffer(text.buffers()[2], np.uint8)[: offsets[-1]].copy()
-    at = offsets[:-1] + before_time if before_time >= 0 else offsets[1:] + before_time
+    whole = np.frombuffer(text.buffers()[2], np.uint8)[: offsets[-1]].copy()
+    at = offsets[:-1] + time_at if time_at >= 0 else offsets[1:] + time_at
+    bodies = []
+    for first in range(0, len(text), lines):
+        start, stop = offsets[first], offsets[first + lines]
+        data, places = whole[start:stop], at[first : first + lines] - start
+        bodies.append(Body(data, partial(_stamp, data, places)))
+    return bodies
 
-    def stamp(times: Ints) -> None:
-        _stamp(data, at, times)
 
-    return Body(data, stamp)
+def _arrow(lines: int, names: Any, values: Floats) -> list[Body]:
+    parts = range(0, len(names), lines)
+    return [_arrow_body(names[first : first + lines], values[first : first + lines]) for first in parts]
 
 
-def _arrow(names: Any, values: Floats, times: Ints) -> Body:
+def _arrow_body(names: Any, values: Floats) -> Body:
+    # An IPC stream holds a column as it is in memory, so the times can be found by what they are.
+    times = np.arange(len(names)) + int(_NO_TIME)
     columns = {"device": pa.array(names).dictionary_encode(), "time": pa.array(times, pa.timestamp("us", tz="UTC"))}
     columns |= {metric: pa.array(np.ascontiguousarray(values[:, m])) for m, metric in enumerate(METRICS)}
     batch = pa.RecordBatch.from_pydict(columns)
@@ -152,7 +167,6 @@ def _arrow(names: Any, values: Floats, times: Ints) -> Body:
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     raw = bytes(sink.getvalue())
-    # An IPC stream holds the column as it is in memory, so the times can be found by what they are.
     at = raw.find(times.tobytes())
     if at < 0:
         raise RuntimeError("the Arrow stream does not hold its times in one piece")

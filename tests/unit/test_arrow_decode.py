@@ -219,7 +219,7 @@ def test_streams_too_large_are_refused_before_they_are_held() -> None:
         decode({"device": ["d"] * 4, "m": [1] * 4}, max_reports=3)
     with pytest.raises(TooLarge, match="columns"):
         decode({"device": ["d"], **{f"m{i}": [1] for i in range(MAX_COLUMNS)}})
-    zeros = pa.table({"device": pa.array(["d"]).take(pa.array(np.zeros(500_000, np.int64))), "m": np.zeros(500_000)})
+    zeros = pa.table({"device": pa.DictionaryArray.from_arrays(np.zeros(500_000, np.int8), ["d"]), "m": np.zeros(500_000)})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, zeros.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_table(zeros)

@@ -24,8 +24,12 @@ TIMEOUT_S = 60.0
 class Api:
     """A connection to a server. Close it, or use it as a context."""
 
-    def __init__(self, client: httpx.Client, *, tenant: str | None, where: str) -> None:
-        self._client, self.tenant, self.where = client, tenant, where
+    def __init__(
+        self, client: httpx.Client, *, target: str, where: str, tenant: str | None, token: str | None = None
+    ) -> None:
+        self._client, self.tenant, self.token = client, tenant, token
+        self.target, self.where = target, where
+        """The address for programs (a URL or the path of a socket), and for people."""
 
     @classmethod
     def of_url(cls, url: str, token: str | None, tenant: str | None) -> Self:
@@ -38,7 +42,7 @@ class Api:
             client = httpx.Client(base_url=url.rstrip("/"), headers=headers, timeout=TIMEOUT_S)
         except (httpx.InvalidURL, UnicodeError) as error:
             raise Failed(f"server {url!r}: {error}", code="usage", exit_code=2) from None
-        return cls(client, tenant=tenant, where=url)
+        return cls(client, target=url, where=url, tenant=tenant, token=token)
 
     @classmethod
     def of_socket(cls, path: str, tenant: str | None, where: str) -> Self:
@@ -47,7 +51,7 @@ class Api:
         # No proxy and no .netrc of the environment has a say in what happens on this machine.
         transport = httpx.HTTPTransport(uds=path)
         client = httpx.Client(base_url="http://localhost", transport=transport, timeout=TIMEOUT_S, trust_env=False)
-        return cls(client, tenant=tenant, where=where)
+        return cls(client, target=path, where=where, tenant=tenant)
 
     def __enter__(self) -> Self:
         return self
@@ -65,9 +69,6 @@ class Api:
 
     def patch(self, path: str, body: Any, **params: Any) -> Any:
         return self.ask("PATCH", path, body=body, params=params)
-
-    def put(self, path: str, body: Any, **params: Any) -> Any:
-        return self.ask("PUT", path, body=body, params=params)
 
     def delete(self, path: str, **params: Any) -> Any:
         return self.ask("DELETE", path, params=params)
@@ -93,8 +94,9 @@ class Api:
         body: Any = None,
         params: Mapping[str, Any] | None = None,
         accept: str = "application/json",
+        also: tuple[int, ...] = (),
     ) -> httpx.Response:
-        """The whole answer, if it is a good one. Parameters of None are left out."""
+        """The whole answer, if it is a good one or one of the statuses `also`. Parameters of None are left out."""
         import httpx  # noqa: PLC0415
 
         given = {name: value for name, value in (params or {}).items() if value is not None}
@@ -114,7 +116,7 @@ class Api:
             raise Failed(f"{self.where} gave no answer within {TIMEOUT_S:g} s", code="timeout") from None
         except httpx.HTTPError as error:
             raise Failed(f"{self.where}: {error or type(error).__name__}", code="unreachable") from None
-        if not answer.is_success:
+        if not answer.is_success and answer.status_code not in also:
             raise failure(answer)
         return answer
 
@@ -122,7 +124,7 @@ class Api:
         """The entries of a list that comes in pages, one after the other."""
         cursor: str | None = None
         while True:
-            page = self.get(path, **params, cursor=cursor)
+            page = self.get(path, **params, after=cursor)
             yield from page[key]
             cursor = page.get("next")
             if cursor is None:

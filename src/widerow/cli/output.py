@@ -7,11 +7,16 @@ Rule 3: names and texts are shown as they are: never as markup, and never as com
 
 from __future__ import annotations
 
+import io
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
+from widerow.cli.failure import Failed
 from widerow.model.times import SECOND, format_duration, parse_rfc3339
 
 if TYPE_CHECKING:  # rich is imported where something is drawn: it takes longer than all else in `widerow --help`
@@ -19,13 +24,6 @@ if TYPE_CHECKING:  # rich is imported where something is drawn: it takes longer 
 
 _PIPE_WIDTH = 500
 """Columns of a table that no terminal bounds: whoever reads it from a pipe wants whole names."""
-
-
-def console() -> Console:
-    """For results."""
-    from rich.console import Console  # noqa: PLC0415
-
-    return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, markup=False, emoji=False)
 
 
 def error_console() -> Console:
@@ -57,17 +55,27 @@ def emit_bytes(data: bytes) -> None:
 
 
 def emit_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()) -> None:
-    """A table, with the named columns flush right."""
+    emit_bytes(table(columns, rows, right=right).encode())
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()) -> str:
+    """A table, with the named columns flush right, as wide as the terminal allows."""
     from rich import box  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+        grid.add_column(Text(column), justify="right" if column in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(shown(cell)) for cell in row))
-    console().print(table)
+        grid.add_row(*(Text(shown(cell)) for cell in row))
+    drawn = Console(
+        file=io.StringIO(), width=get_terminal_size().columns if is_terminal() else _PIPE_WIDTH, color_system=None
+    )
+    drawn.print(grid)
+    text = drawn.file.getvalue()  # type: ignore[attr-defined]
+    return "".join(f"{line.rstrip()}\n" for line in text.splitlines() if line.strip())
 
 
 def emit_facts(facts: Mapping[str, Any]) -> None:
@@ -136,3 +144,42 @@ def age(time: str | None, now_us: int) -> str:
 def limit_text(value: int) -> str:
     """A limit of 0 is none."""
     return f"{value:,}" if value else "no limit"
+
+
+@contextmanager
+def progress(what: str, total: float | None) -> Iterator[Callable[[float], None]]:
+    """A bar on the terminal for work that takes a while; gives a function to call with each step. Not in pipes and logs."""
+    if not sys.stderr.isatty():
+        yield lambda _n: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=error_console(), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda n: bar.advance(task, n)
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+@contextmanager
+def sink(file: Path | None) -> Iterator[Callable[[bytes], None]]:
+    """Where the bytes of a result go. A file is written beside its name and takes it when it is whole."""
+    if file is None:
+        yield emit_bytes
+        return
+    part = file.with_name(f".{file.name}.part")
+    try:
+        with part.open("wb") as out:
+
+            def write(data: bytes) -> None:
+                out.write(data)
+
+            yield write
+        part.replace(file)
+    except OSError as error:
+        raise Failed(f"{file} cannot be written: {error.strerror}", code="file") from None
+    finally:
+        part.unlink(missing_ok=True)

@@ -154,7 +154,8 @@ def _flat(value: Any) -> Any:
 
 def _column(values: list[Any]) -> Any:
     """A column of records; text when its values are of several types."""
-    if len({type(value) for value in values if value is not None} - {int, float}) > 1:
+    kinds = {type(value) for value in values if value is not None}
+    if len(kinds) > 1 and kinds != {int, float}:
         values = [
             value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode() for value in values
         ]

@@ -61,7 +61,13 @@ def mix(h: Any, x: Any) -> Any:
 @inlined
 def hash_at(address: Any, length: Any) -> Any:
     """Of the `length` bytes at `address`; 8 readable bytes must follow them."""
-    h = SEED ^ U(length)
+    return hash_from(SEED, address, length)
+
+
+@inlined
+def hash_from(seed: Any, address: Any, length: Any) -> Any:
+    """The same from another seed: a second, independent hash."""
+    h = seed + U(length) * _TAIL  # multiplied: a longer text of small bytes must not undo it
     i = 0
     while i + 8 <= length:
         h = mix(h, peek64(address + i))

@@ -146,12 +146,12 @@ def _time(content: Any, precision: str, now_us: int) -> int:
         return now_us
     try:
         time_us = _instant(content, precision)
-    except (Rejected, OverflowError, ValueError) as error:
-        raise Fault(
-            "time", str(error)[:200] if isinstance(error, Rejected) else f"time {content!r} cannot be read"
-        ) from None
+    except Rejected as error:
+        raise Fault("time", str(error)[:200]) from None
+    except (OverflowError, ValueError):
+        raise Fault("time", f"time {str(content)[:80]!a} cannot be read") from None
     if not MIN_TIME_US <= time_us <= MAX_TIME_US:
-        raise Fault("time", f"time {content!r} lies outside 1970..2255; numbers were read as {precision}")
+        raise Fault("time", f"time {str(content)[:80]!a} lies outside 1970..2255; numbers were read as {precision}")
     return time_us
 
 

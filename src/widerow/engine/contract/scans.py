@@ -202,7 +202,7 @@ class ScanLaws:
         engine.write([(SPARSE, sparse_rows(SPARSE, [(("p", 1, -7), {"v": 0.5})], version_us=V2))])
         for asked in (parts, None):
             for span in (ALL, Span(-60, -2)):
-                for columns in (None, ["t", "v"]):
+                for columns in (None, ["t", "v"], ["nobody"]):
                     whole = logical(engine, SPARSE, asked, span, columns=columns)
                     check_first(whole, logical(engine, SPARSE, asked, span, columns=columns, first=True))
 

@@ -11,19 +11,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from rocksdict import ColumnFamily, WriteBatch
+from rocksdict import WriteBatch
 
+from widerow.engine.rocksdb.database import Database
 from widerow.engine.rocksdb.keys import Strings, encode_keys
 from widerow.engine.rocksdb.pieces import ROWS, SHAPES, SUFFIX
 from widerow.engine.rocksdb.values import encode_shape, encode_sparse, shape_hashes
 from widerow.engine.rows import Rows
 from widerow.model.arrays import Bytes, Flags, Hashes, Ints
-from widerow.model.hashing import SEED, hash_at, mix
+from widerow.model.hashing import SEED, U, hash_from, hash_names, mix
 from widerow.model.kernel import kernel
+from widerow.model.names import Names
 from widerow.model.times import MS
 from widerow.schema.table import Table
 
 _ROWS = ROWS[0]
+_SECOND_SEED = U(0xD6E8FEB86659FD93)
 _SLOTS = 1 << 21
 """Of the set of known shapes: 32 MiB, room for 1.4M partitions being written at a time."""
 
@@ -94,9 +97,8 @@ def _put_keys(
             out[p + k] = np.uint8((ms >> (8 * (5 - k))) & 0xFF) ^ np.uint8(0xFF)
         for k in range(8):
             out[p + 6 + k] = np.uint8((shape[i] >> np.uint64(8 * (7 - k))) & np.uint64(0xFF))
-        h = hash_at(base + prefix_at[i], prefix_at[i + 1] - prefix_at[i])
-        pairs[i, 0] = mix(h, shape[i])
-        pairs[i, 1] = mix(shape[i] ^ SEED, h)
+        pairs[i, 0] = mix(hash_from(SEED, base + prefix_at[i], prefix_at[i + 1] - prefix_at[i]), shape[i])
+        pairs[i, 1] = mix(hash_from(_SECOND_SEED, base + prefix_at[i], prefix_at[i + 1] - prefix_at[i]), shape[i])
 
 
 class KnownShapes:
@@ -110,21 +112,21 @@ class KnownShapes:
         self._set = np.zeros((_SLOTS, 2), np.uint64)
         self._count = 0
 
-    def claim(self, pairs: Hashes) -> Flags:
-        """True for each row whose pair is new; it counts as known from now on."""
+    def claim(self, family: str, pairs: Hashes) -> Flags:
+        """True for each row whose pair is new to the column family; it counts as known from now on."""
         if self._count + len(pairs) > _SLOTS * 2 // 3:
             self.clear()
         new = np.zeros(len(pairs), np.bool_)
-        self._count += _claim(pairs, self._set, new)
+        self._count += _claim(hash_names(Names.of((family,)))[0], pairs, self._set, new)
         return new
 
 
 @kernel
-def _claim(pairs: Hashes, known: Hashes, new: Flags) -> int:
+def _claim(family: np.uint64, pairs: Hashes, known: Hashes, new: Flags) -> int:
     mask = len(known) - 1
     count = 0
     for i in range(len(new)):
-        a, b = pairs[i, 0], pairs[i, 1] | np.uint64(1)  # an empty slot is all zeros
+        a, b = mix(family, pairs[i, 0]), mix(family, pairs[i, 1]) | np.uint64(1)  # an empty slot is all zeros
         p = np.int64(a & np.uint64(mask))
         while known[p, 1] != 0 and not (known[p, 0] == a and known[p, 1] == b):
             p = (p + 1) & mask
@@ -136,11 +138,11 @@ def _claim(pairs: Hashes, known: Hashes, new: Flags) -> int:
     return count
 
 
-def put(batch: WriteBatch, family: ColumnFamily, encoded: Encoded, known: KnownShapes) -> None:
-    """Add rows, and the shapes that are new to their partitions, to a write."""
-    batch.set_default_column_family(family)
+def put(batch: WriteBatch, db: Database, family: str, encoded: Encoded, known: KnownShapes) -> None:
+    """Add rows, and the shapes that are new to their partitions, to a write. Inside `Database.writing()`."""
+    batch.set_default_column_family(db.handle(family))
     keys = encoded.keys.to_list()
-    new = np.flatnonzero(known.claim(encoded.pairs))
+    new = np.flatnonzero(known.claim(family, encoded.pairs))
     if len(new):
         _put_shapes(batch, encoded, keys, new)
     consume(map(batch.put, keys, encoded.values.to_list()))

@@ -21,7 +21,7 @@ from widerow.engine.rocksdb.database import Database, RocksSettings, items
 from widerow.engine.rocksdb.keys import encode_key
 from widerow.engine.rocksdb.pieces import Piece, decode, names_of, shapes_of
 from widerow.engine.rocksdb.scan import SparseScan, bounds
-from widerow.engine.rows import Cursor, Key, Row, Rows, rows_of
+from widerow.engine.rows import NEVER, Cursor, Key, Row, Rows, rows_of
 from widerow.model.arrays import Flags
 from widerow.model.times import MS, SECOND, Clock
 from widerow.schema.table import Table
@@ -67,7 +67,7 @@ class RocksEngine:
             try:
                 for family, encoded in ready:
                     if isinstance(encoded, append.Encoded):
-                        append.put(batch, self.db.handle(family), encoded, self._known)
+                        append.put(batch, self.db, family, encoded, self._known)
                     else:
                         fixed.put_newer(batch, self.db, family, encoded)
                 ticket = self.db.write(batch)
@@ -83,8 +83,11 @@ class RocksEngine:
             raise ValueError(f"{table.name} is conditional: write it with put_if or insert")
         if (rows.version_us % MS).any():
             raise ValueError("version_us must be whole milliseconds")
-        if not table.window:
-            return [(table.name, self._encode(table, rows))]
+        empty = np.diff(rows.cells.offsets) == 0
+        if empty.any():
+            rows = rows.take(~empty)
+        if not table.window or not len(rows):
+            return [(table.name, self._encode(table, rows))] if len(rows) else []
         width_us = table.window.width_us
         windows = np.asarray(rows.keys[table.window.column]) // width_us
         oldest = (self._clock.now_us() - table.window.keep_us) // width_us
@@ -101,6 +104,8 @@ class RocksEngine:
 
     def put_if(self, table: Table, key: Key, row: Row | None, expected: Row | None) -> bool:
         self._check_conditional(table)
+        if row is not None and not row:
+            raise ValueError(f"{table.name}: a row has at least one column; None removes it")
         stored_key = encode_key(table.key, key)
         with self._conditional:  # held until it is durable, so that nobody builds on what may yet be lost
             with self.db.writing():
@@ -118,7 +123,7 @@ class RocksEngine:
 
     def insert(self, table: Table, rows: Rows) -> Flags:
         self._check_conditional(table)
-        encoded = fixed.encode(table, rows)
+        encoded = fixed.encode(table, replace(rows, expire_us=np.full(len(rows), NEVER)))
         inserted = np.zeros(len(rows), np.bool_)
         with self._conditional:
             with self.db.writing():
@@ -204,7 +209,7 @@ class RocksEngine:
                 left = replace(left, cells=found.cells.keep(~named[found.cells.name])).take(doomed)
                 left = left.take(np.diff(left.cells.offsets) > 0)
                 if len(left):
-                    append.put(batch, self.db.handle(family), append.encode(table, left), self._known)
+                    append.put(batch, self.db, family, append.encode(table, left), self._known)
             self._known.clear()
             ticket = self.db.write(batch)
         self.db.wait_durable(ticket)

@@ -11,8 +11,8 @@ from rocksdict import WriteBatch
 
 from widerow.engine.port import Span
 from widerow.engine.rocksdb.database import Database, items
-from widerow.engine.rocksdb.keys import Strings, decode_keys, encode_key, encode_keys
-from widerow.engine.rocksdb.scan import span_bounds
+from widerow.engine.rocksdb.keys import Strings, decode_keys, encode_key, encode_keys, split_key
+from widerow.engine.rocksdb.scan import span_bounds, within
 from widerow.engine.rocksdb.values import (
     FIXED_FORMAT,
     FIXED_HEAD,
@@ -25,7 +25,7 @@ from widerow.engine.rocksdb.values import (
     value_expiry,
 )
 from widerow.engine.rows import NEVER, Cursor, Key, Row, Rows
-from widerow.model.arrays import Ints
+from widerow.model.arrays import Flags, Ints
 from widerow.model.batch import Value
 from widerow.model.errors import Corrupt
 from widerow.model.times import SECOND
@@ -124,30 +124,60 @@ def scan(
         yield from _look_up(db, table, partitions, columns, now_s)
         return
     index, behind, taken = (0, b"", 0) if after is None else _cursor(after)
-    bases = [b""] if partitions is None else [encode_key(table.key, p) for p in partitions]
-    for i in range(index, len(bases)):
-        low, high = span_bounds(table, bases[i], span) if partitions is not None else (b"", None)
+    for i in range(index, 1 if partitions is None else len(partitions)):
+        low, high = (b"", None) if partitions is None else _bounds(table, partitions[i], span)
         if i > index or not behind:
             taken = 0
-        elif behind:
+        else:
             low = max(low, behind + b"\0")
-        left = None if limit is None else limit - taken
         for keys, values in _pieces(db, table.name, low, high):
             rows = _decode(table, keys, values)
-            live = (rows.expire_us > now_s * SECOND) | (rows.expire_us == NEVER)
+            wanted = (rows.expire_us > now_s * SECOND) & _has_any(rows, columns)
             if partitions is None and span != Span():
-                live &= _in_span(table, rows, span)
-            if left is not None:
-                live &= np.cumsum(live) <= left
-                left -= int(live.sum())
-                taken += int(live.sum())
-            last = keys[int(np.flatnonzero(live)[-1])] if live.any() else b""
-            done = left is not None and left <= 0
-            if live.any():
-                place = _to_cursor(i + 1, b"", 0) if done and partitions is not None else _to_cursor(i, last, taken)
-                yield replace(_only(rows.take(live), columns), cursor=place)
+                wanted &= _in_span(table, rows, span)
+            if limit is not None and partitions is not None:
+                wanted &= np.cumsum(wanted) <= limit - taken
+                taken += int(wanted.sum())
+            elif limit is not None:
+                taken = _limit_each(table, keys, wanted, limit, behind, taken)
+                behind = keys[-1]
+            done = limit is not None and partitions is not None and taken >= limit
+            if wanted.any():
+                last = keys[int(np.flatnonzero(wanted)[-1])]
+                place = _to_cursor(i + 1, b"", 0) if done else _to_cursor(i, last, taken)
+                yield replace(_only(rows.take(wanted), columns), cursor=place)
             if done:
                 break
+
+
+def _limit_each(table: Table, keys: list[bytes], wanted: Flags, limit: int, before: bytes, taken: int) -> int:
+    """Leave at most `limit` rows of each partition; gives how many the last one has had, counting those `before`."""
+    current = before[: split_key(table.partition, before)[1]] if before else b""
+    for i, key in enumerate(keys):
+        if not current or not key.startswith(current):
+            current, taken = key[: split_key(table.partition, key)[1]], 0
+        wanted[i] &= taken < limit
+        taken += int(wanted[i])
+    return taken
+
+
+def _bounds(table: Table, key: Key, span: Span) -> tuple[bytes, bytes | None]:
+    """The keys between which the rows that `key` is the start of lie."""
+    base = encode_key(table.key, key)
+    n = len(table.partition)
+    if len(key) == n:
+        return span_bounds(table, base, span)
+    return (base, base + b"\xff" * 32) if within(key[n], span) else (base, base)
+
+
+def _has_any(rows: Rows, columns: Sequence[str] | None) -> Flags:
+    """Rows that have one of the named cells."""
+    has = np.ones(len(rows), np.bool_)
+    if columns is not None:
+        named = np.array([n in columns for n in rows.cells.names], np.bool_)
+        has[:] = False
+        has[rows.cells.rows()[named[rows.cells.name]]] = True
+    return has
 
 
 def _look_up(db: Database, table: Table, keys: Sequence[Key], columns: Sequence[str] | None, now_s: int) -> Iterator[Rows]:
@@ -158,7 +188,7 @@ def _look_up(db: Database, table: Table, keys: Sequence[Key], columns: Sequence[
     pairs = [(key, value) for key, value in zip(stored_keys, found, strict=True) if value is not None]
     if pairs:
         rows = _decode(table, [key for key, _ in pairs], [value for _, value in pairs])
-        yield _only(rows.take((rows.expire_us > now_s * SECOND) | (rows.expire_us == NEVER)), columns)
+        yield _only(rows.take(rows.expire_us > now_s * SECOND), columns)
 
 
 def _only(rows: Rows, columns: Sequence[str] | None) -> Rows:
@@ -210,17 +240,10 @@ def doomed_keys(db: Database, table: Table, partition: Key, span: Span, version_
     ]
 
 
-def _in_span(table: Table, rows: Rows, span: Span) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _in_span(table: Table, rows: Rows, span: Span) -> Flags:
     column = rows.keys[table.clustering[0].name]
     values: Sequence[str | int] = column.tolist() if isinstance(column, np.ndarray) else column.to_list()
-    return np.array([_within(v, span) for v in values], np.bool_)
-
-
-def _within(value: str | int, span: Span) -> bool:
-    part = value.encode() if isinstance(value, str) else value
-    start = span.start.encode() if isinstance(span.start, str) else span.start
-    stop = span.stop.encode() if isinstance(span.stop, str) else span.stop
-    return (start is None or part >= start) and (stop is None or part < stop)  # type: ignore[operator]
+    return np.array([within(v, span) for v in values], np.bool_)
 
 
 def _to_cursor(index: int, key: bytes, taken: int) -> Cursor:

@@ -164,7 +164,7 @@ def decode(piece: Piece, *, now_s: int, wanted: frozenset[bytes] | None, resolve
     logical = np.cumsum(~same) - 1
     live = np.ones(len(cells), np.bool_)
     if resolve:
-        if same.any():
+        if same.any() or table.repeats:
             _mark_outdated(cells.offsets, cells.name, cells.kind, logical, len(cells.names), live)
         expired = (expire_s > 0) & (expire_s <= now_s)
         if expired.any():

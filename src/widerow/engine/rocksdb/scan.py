@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -39,10 +40,30 @@ class _Place:
             raise ValueError("not a cursor of this engine") from None
 
 
-def bounds(table: Table, partition: Key, span: Span) -> tuple[bytes, bytes, bytes]:
-    """The prefix of a partition, and the keys between which its rows of the span lie."""
-    prefix = encode_key(table.partition, partition)
-    return prefix, *span_bounds(table, prefix + ROWS, span)
+def bounds(table: Table, key: Key, span: Span) -> tuple[bytes, bytes, bytes]:
+    """The prefix of a partition, and the keys between which its rows of the span lie.
+
+    A key that goes on into the clustering columns means the rows it is the start of.
+    """
+    n = len(table.partition)
+    prefix = encode_key(table.partition, key)
+    if len(key) == n:
+        return prefix, *span_bounds(table, prefix + ROWS, span)
+    start = prefix + ROWS + encode_key(table.clustering, key[n:])
+    if not within(key[n], span):
+        return prefix, start, start
+    return prefix, start, _after(start)
+
+
+def within(value: str | int, span: Span) -> bool:
+    """Whether a value of the first clustering column lies in the span; texts by their bytes."""
+    return (span.start is None or _ordered(value) >= _ordered(span.start)) and (
+        span.stop is None or _ordered(value) < _ordered(span.stop)
+    )
+
+
+def _ordered(value: str | int) -> Any:
+    return value.encode() if isinstance(value, str) else value
 
 
 def span_bounds(table: Table, base: bytes, span: Span) -> tuple[bytes, bytes]:

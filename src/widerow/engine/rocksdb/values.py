@@ -37,8 +37,8 @@ _NUMBER = int(CellKind.NUMBER)
 
 def expire_seconds(expire_us: Ints) -> Ints:
     """Whole seconds, rounded up; 0 for never. Seconds that four bytes cannot hold (the year 2106) are never, too."""
-    seconds = -(-expire_us // SECOND)
-    return np.where((expire_us == NEVER) | (seconds > 0xFFFFFFFF), 0, np.maximum(seconds, 1))
+    seconds = (np.clip(expire_us, 0, NEVER - SECOND) + SECOND - 1) // SECOND
+    return np.where(seconds > 0xFFFFFFFF, 0, np.maximum(seconds, 1))
 
 
 def shape_hashes(cells: Cells) -> Hashes:
@@ -276,6 +276,10 @@ class ShapeTable:
         self.starts = np.array(starts, np.int64)
         self.tag_texts = list(tags)
         self.cell_counts = np.diff(self.starts)
+        self.repeats = any(
+            len(s.names) != len({(n, k == _TAG) for n, k in zip(s.names, s.kinds, strict=True)}) for s in shapes
+        )
+        """Whether a row may hold a cell twice."""
         self.text_counts = np.array([sum(k not in (_NUMBER, _TAG) for k in shape.kinds) for shape in shapes], np.int64)
 
 

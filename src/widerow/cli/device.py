@@ -1,0 +1,205 @@
+"""`widerow device`: what the catalog knows about those who report."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from widerow.cli import output
+from widerow.cli.api import in_path
+from widerow.cli.failure import Failed, Misused
+from widerow.cli.inventory import read_inventory
+from widerow.cli.session import Session, YesOption, client, confirm, pairs
+
+app = typer.Typer(help="Devices: who reports.", no_args_is_help=True)
+
+DEVICES = "/v1/devices"
+BULK = 1000
+"""Devices of one request of an import."""
+
+Id = Annotated[str, typer.Argument(metavar="DEVICE", help="Its name, as it reports itself.", show_default=False)]
+TypeOption = Annotated[str | None, typer.Option("--type", metavar="TEXT", help="Devices of this type.")]
+LocationOption = Annotated[str | None, typer.Option("--location", metavar="TEXT", help="Devices at this place.")]
+TagOptions = Annotated[
+    list[str] | None,
+    typer.Option("--tag", metavar="NAME=VALUE", help="Devices with this tag. Can be given several times."),
+]
+PrefixOption = Annotated[str | None, typer.Option("--prefix", metavar="TEXT", help="Devices whose name begins so.")]
+
+
+def match_params(type_: str | None, location: str | None, tags: list[str] | None, prefix: str | None) -> dict[str, Any]:
+    """Which devices, as the API is asked."""
+    named = pairs(tags, "--tag")
+    for name in named:
+        if ":" in name:
+            raise Misused(f"--tag {name}: devices cannot be looked for by a tag with a colon in its name")
+    return {
+        "type": type_,
+        "location": location,
+        "prefix": prefix,
+        "tag": [f"{name}:{value}" for name, value in named.items()] or None,
+    }
+
+
+@app.command("list")
+@client
+def list_(
+    session: Session,
+    type_: TypeOption = None,
+    location: LocationOption = None,
+    tag: TagOptions = None,
+    prefix: PrefixOption = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Devices to show at most.")] = 1000,
+) -> None:
+    """Devices that match all that is given; without options, all.
+
+    Example: widerow device list --tenant acme --type press --tag line=L2
+    """
+    asked = match_params(type_, location, tag, prefix)
+    # One more than is shown tells whether there are more.
+    found = list(islice(session.api.pages(DEVICES, "devices", **asked, limit=min(limit + 1, 1000)), limit + 1))
+    if len(found) > limit:
+        output.note(f"there are more; these are the first {limit:,} (--limit)")
+    session.show(found[:limit], _draw)
+
+
+@app.command("show")
+@client
+def show(session: Session, device: Id) -> None:
+    """One device in full.
+
+    Example: widerow device show press-000017 --tenant acme
+    """
+    session.show(session.api.get(f"{DEVICES}/{in_path(device)}"), output.emit_facts)
+
+
+@app.command("set")
+@client
+def set_(
+    session: Session,
+    device: Id,
+    display_name: Annotated[str | None, typer.Option("--display-name", metavar="TEXT", help="The name for people.")] = None,
+    type_: Annotated[str | None, typer.Option("--type", metavar="TEXT", help="What it is.")] = None,
+    location: Annotated[str | None, typer.Option("--location", metavar="TEXT", help="Where it is.")] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="NAME=VALUE", help="Set a tag. Can be given several times.")
+    ] = None,
+    untag: Annotated[
+        list[str] | None, typer.Option("--untag", metavar="NAME", help="Remove a tag. Can be given several times.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option("--rate", help="Reports per second it usually sends.")] = None,
+    max_rate: Annotated[float | None, typer.Option("--max-rate", help="Reports per second it may send; 0: any.")] = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="Register the device if it is not known.", show_default=False)
+    ] = False,
+) -> None:
+    """Describe a device. What is not named stays as it is.
+
+    Example: widerow device set press-000017 --tenant acme --location "Hall 3" --tag line=L2
+    """
+    form: dict[str, Any] = {"display_name": display_name, "type": type_, "location": location}
+    form = {name: value for name, value in form.items() if value is not None}
+    tags: dict[str, str | None] = {**pairs(tag, "--tag"), **dict.fromkeys(untag or ())}
+    if tags:
+        form["tags"] = tags
+    profile = {"reports_per_s": rate, "max_reports_per_s": max_rate}
+    profile = {name: value for name, value in profile.items() if value is not None}
+    if profile:
+        form["profile"] = profile
+    if not form and not create:
+        raise Misused("nothing to change is given", todo="see widerow device set --help")
+    path = f"{DEVICES}/{in_path(device)}"
+    try:
+        changed = session.api.patch(path, form)
+    except Failed as error:
+        if error.code != "not-found" or not create:
+            raise
+        _check_bulk(_send_bulk(session, [{"name": device, **form}]))
+        changed = session.api.get(path)
+    session.done(changed, f"device {device} is set")
+
+
+@app.command("delete")
+@client
+def delete(session: Session, device: Id, yes: YesOption = False) -> None:
+    """Delete a device and all its data.
+
+    Example: widerow device delete press-000017 --tenant acme --yes
+    """
+    path = f"{DEVICES}/{in_path(device)}"
+    session.api.get(path)
+    confirm(f"deleting device {device} and all its data", yes=yes)
+    session.api.delete(path)
+    session.done({"deleted": device}, f"device {device} is deleted")
+
+
+@app.command("import")
+@client
+def import_(
+    session: Session,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="JSON, NDJSON or CSV, by its ending.", exists=True, dir_okay=False)
+    ],
+) -> None:
+    """Register and describe many devices at once. Those that exist are then as the file says; others stay.
+
+    JSON: an array of objects, as `device list --json` gives them; NDJSON: one on each line. CSV: a column `name`, and any of
+    display_name, type, location, reports_per_s, max_reports_per_s and tag:NAME.
+
+    Example: widerow device import fleet.csv --tenant acme
+    """
+    forms = read_inventory(file)
+    outcomes: list[dict[str, Any]] = []
+    with output.progress("devices", len(forms)) as advance:
+        for start in range(0, len(forms), BULK):
+            outcomes += _send_bulk(session, forms[start : start + BULK])
+            advance(min(BULK, len(forms) - start))
+    refused = [o for o in outcomes if o["outcome"] == "refused"]
+    counts = {what: sum(o["outcome"] == what for o in outcomes) for what in ("created", "updated", "refused")}
+    session.done({**counts, "refusals": refused}, ", ".join(f"{n:,} {what}" for what, n in counts.items()))
+    _check_bulk(outcomes)
+
+
+def _send_bulk(session: Session, forms: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    # 422 is the answer when every one of them was refused, with the same list of reasons.
+    answer = session.api.send("POST", f"{DEVICES}/batch", body={"devices": forms}, also=(422,)).json()
+    if "results" not in answer:
+        raise Failed(answer["error"]["message"], code=answer["error"]["code"])
+    # A form that could not be read has no name in its answer.
+    return [{"name": forms[result["index"]]["name"], **result} for result in answer["results"]]
+
+
+def _check_bulk(outcomes: list[dict[str, Any]]) -> None:
+    """Say what was refused: the first few one by one, as a rule they have the same reason."""
+    refused = [o for o in outcomes if o["outcome"] == "refused"]
+    if not refused:
+        return
+    if len(refused) > 1:
+        for one in refused[:10]:
+            output.note(output.printable(f"refused: {one['name']}: {one['code']}: {one['reason']}"))
+        raise Failed(f"{len(refused)} of {len(outcomes)} devices were refused", code="refused")
+    raise Failed(f"{refused[0]['name']}: {refused[0]['reason']}", code=refused[0]["code"])
+
+
+def _draw(devices: list[dict[str, Any]]) -> None:
+    if not devices:
+        output.note("no device matches")
+        return
+    output.emit_table(
+        ("device", "name", "type", "location", "tags", "reports/s"),
+        [
+            (
+                d["name"],
+                d["display_name"] or "-",
+                d["type"] or "-",
+                d["location"] or "-",
+                " ".join(f"{name}={value}" for name, value in d["tags"].items()) or "-",
+                f"{d['profile']['reports_per_s']:g}" if d["profile"]["reports_per_s"] else "-",
+            )
+            for d in devices
+        ],
+        right=("reports/s",),
+    )

@@ -1,0 +1,125 @@
+"""Routes about tenants, tokens and erasure.
+
+Rule 1: an admin acts on its own tenant, and makes no operators. An operator acts on all.
+Rule 2: a token's secret is in the answer to the request that made it, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from widerow.catalog.forms import from_json, to_json
+from widerow.model.errors import Conflict, Forbidden, Rejected
+from widerow.model.tenant import Tenant
+from widerow.model.times import TimeSpan, parse_time
+from widerow.model.token import Role
+from widerow.server.call import NO_CONTENT, Answer, Call, entity_answer, json_answer, list_answer
+from widerow.server.failures import PreconditionFailed
+
+
+def list_tenants(call: Call) -> Answer:
+    return list_answer(call, "tenants", [to_json(tenant) for tenant in call.service.catalog.tenants.list()])
+
+
+def create_tenant(call: Call) -> Answer:
+    form = call.form()
+    name = _text(form, "name")
+    tenant = call.service.catalog.tenants.create(from_json(form, Tenant(name=name)))
+    return entity_answer(to_json(tenant), 201, {"Location": f"/v1/admin/tenants/{quote(name)}"})
+
+
+def get_tenant(call: Call) -> Answer:
+    name = call.path["tenant"]
+    if call.who.role is not Role.OPERATOR and call.who.tenant != name:
+        raise Forbidden(f"this token is for the tenant {call.who.tenant!r} only")
+    return entity_answer(to_json(call.service.catalog.tenants.get(name)))
+
+
+def patch_tenant(call: Call) -> Answer:
+    form = call.form()
+
+    def change(tenant: Tenant) -> Tenant:
+        return from_json(form, tenant)
+
+    expected = call.expected_revision()
+    try:
+        after = call.service.catalog.tenants.update(call.path["tenant"], change, expected=expected)
+    except Conflict as error:
+        raise PreconditionFailed(str(error)) from error
+    return entity_answer(to_json(after))
+
+
+def delete_tenant(call: Call) -> Answer:
+    """Its tokens stop working and its data is unreadable on return; it leaves the disk soon after."""
+    call.service.delete_tenant(call.path["tenant"])
+    return NO_CONTENT
+
+
+def list_tokens(call: Call) -> Answer:
+    name = call.tenant_name()
+    if name is not None:
+        call.auth.existing(name)
+    return list_answer(call, "tokens", [to_json(token) for token in call.service.catalog.tokens.list(name)])
+
+
+def create_token(call: Call) -> Answer:
+    form = call.form(("role", "tenant", "device", "description", "expires"))
+    role = _role(_text(form, "role"))
+    device, description = _text(form, "device", ""), _text(form, "description", "")
+    expires = form.get("expires")
+    now_us = call.service.clock.now_us()
+    expires_us = parse_time(str(expires), now_us) if expires is not None else 0
+    tokens = call.service.catalog.tokens
+    if role is Role.OPERATOR:
+        if call.who.role is not Role.OPERATOR:
+            raise Forbidden("only an operator makes operators' tokens")
+        tenant = _text(form, "tenant", "") or call.query.text("tenant") or ""
+    else:
+        tenant = _tenant_of_token(call, form)
+    secret, token = tokens.create(role, tenant=tenant, device=device, description=description, expires_us=expires_us)
+    return json_answer({"token": secret, **to_json(token)}, 201)
+
+
+def _tenant_of_token(call: Call, form: dict[str, Any]) -> str:
+    named, asked = _text(form, "tenant", ""), call.query.text("tenant")
+    if named and asked and named != asked:
+        raise Rejected(f"the body names the tenant {named[:80]!r}, the address {asked[:80]!r}", code="tenant")
+    return call.auth.tenant(call.who, named or asked).name
+
+
+def delete_token(call: Call) -> Answer:
+    call.service.catalog.tokens.revoke(call.path["id"], call.tenant_name())
+    return NO_CONTENT
+
+
+def erase(call: Call) -> Answer:
+    """Erase a metric over a span, of one device or of all. It cannot be undone."""
+    form = call.form(("device", "metric", "start", "end"))
+    tenant = call.tenant()
+    device, metric = _text(form, "device", ""), _text(form, "metric")
+    if device:
+        call.service.catalog.devices.get(tenant.name, device)
+    span = TimeSpan(_time(call, form, "start"), _time(call, form, "end"))
+    call.service.erase(tenant, device=device, metric=metric, span=span)
+    return NO_CONTENT
+
+
+def _time(call: Call, form: dict[str, Any], key: str) -> int:
+    value = form.get(key)
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise Rejected(f"{key}: give a time: RFC 3339, epoch milliseconds, or relative such as -1h", code="field")
+    return parse_time(str(value), call.service.clock.now_us())
+
+
+def _text(form: dict[str, Any], key: str, default: str | None = None) -> str:
+    value = form.get(key, default)
+    if not isinstance(value, str) or (default is None and not value):
+        raise Rejected(f"{key}: give a text", code="field")
+    return value
+
+
+def _role(text: str) -> Role:
+    if text not in list(Role):
+        raise Rejected(f"role is {text[:40]!r}: give one of {', '.join(Role)}", code="field")
+    return Role(text)

@@ -1,0 +1,61 @@
+"""Routes that read telemetry: the points of a device, and the latest values of one, some or all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from widerow.model.errors import Rejected
+from widerow.server.call import Answer, Call, points_answer
+from widerow.server.devices import match_of, page_size
+
+MOST_DEVICES = 10_000
+
+
+def series(call: Call) -> Answer:
+    """Raw points over a span, oldest first. Cut between reports; `next` goes on behind the cut."""
+    tenant, most = call.tenant(), call.service.config.http.max_points
+    answer = call.service.queries.series(
+        tenant,
+        call.path["device"],
+        metrics=call.query.names("metrics"),
+        span=call.span(),
+        limit=call.query.whole("limit", default=most, most=most),
+        after=call.query.text("after"),
+    )
+    return points_answer(call, answer.points, answer.next)
+
+
+def device_latest(call: Call) -> Answer:
+    tenant, device = call.tenant(), call.path["device"]
+    call.service.catalog.devices.get(tenant.name, device)
+    return points_answer(call, call.service.queries.latest(tenant, [device], metrics=call.query.names("metrics")))
+
+
+def many_latest(call: Call) -> Answer:
+    """The latest values of the devices in the body; those that are unknown or silent have none."""
+    form = call.form(("devices", "metrics"))
+    devices = _names(form, "devices")
+    if devices is None or not 1 <= len(devices) <= MOST_DEVICES:
+        raise Rejected(f"devices: give an array of 1 to {MOST_DEVICES} names", code="field")
+    points = call.service.queries.latest(call.tenant(), devices, metrics=_names(form, "metrics") or None)
+    return points_answer(call, points)
+
+
+def fleet_latest(call: Call) -> Answer:
+    """The latest values of the devices that match, a page of devices at a time."""
+    tenant = call.tenant()
+    page = call.service.catalog.devices.list(
+        tenant.name, match_of(call), limit=page_size(call), after=call.query.text("after")
+    )
+    names = [device.name for device in page.devices]
+    points = call.service.queries.latest(tenant, names, metrics=call.query.names("metrics"))
+    return points_answer(call, points, page.after)
+
+
+def _names(form: dict[str, Any], key: str) -> list[str] | None:
+    names = form.get(key)
+    if names is None:
+        return None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise Rejected(f"{key}: give an array of names", code="field")
+    return list(dict.fromkeys(names))
