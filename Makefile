@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 PORT ?= 8080
-DATA ?= widerow-data
+DATA ?= widerow-demo
 N ?=
 ARGS ?=
 
@@ -83,5 +83,5 @@ $(VENV)/.dev: requirements/dev.lock pyproject.toml | $(VENV)/.run
 
 # The kernels are compiled once, into __pycache__: no request and no test waits for a compiler.
 $(VENV)/.warm: $(SOURCES) | $(VENV)/.run
-	PYTHONPATH=src $(BIN)/python -c 'from widerow.service import warm_up; warm_up()'
+	PYTHONPATH=src $(BIN)/python -m widerow.warm
 	touch $@

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from bench import ingest, query
-from bench.lib.figures import Figures
+from bench.lib.figures import Figures, short
 
 
 def main() -> None:
@@ -46,7 +46,8 @@ def markdown(table: dict[int, dict[str, tuple[float, str]]]) -> str:
     names = list(dict.fromkeys(name for found in table.values() for name in found))
     lines = [f"| figure | {' | '.join(f'{size:,} devices' for size in sizes)} |", "| --- |" + " ---: |" * len(sizes)]
     for name in names:
-        cells = [f"{table[size][name][0]:,.4g} {table[size][name][1]}" if name in table[size] else "" for size in sizes]
+        found = [table[size].get(name) for size in sizes]
+        cells = [f"{short(f[0])} {f[1]}" if f else "" for f in found]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

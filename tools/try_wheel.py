@@ -8,13 +8,14 @@ waits until a report of the simulated fleet has been made durable. Every step is
 
 from __future__ import annotations
 
+import json
+import re
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
 import venv
 import zipfile
@@ -24,6 +25,7 @@ INSTALL_S = 600
 START_S = 180
 """The first start in a new environment compiles the kernels."""
 STOP_S = 60
+TOKEN = re.compile(r"wr_[A-Za-z0-9_-]{43}")
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -81,27 +83,27 @@ def demo(widerow: Path, folder: Path) -> None:
 
 
 def await_reports(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    """Until the server, asked with the token that the demo printed, has stored reports."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         if process.poll() is not None:
             sys.exit(f"the demo ended with {process.returncode}:\n{tail(log)}")
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health/ready", timeout=5):
-                pass
-            stored = accepted(port)
-        except (urllib.error.URLError, TimeoutError, ConnectionError):
-            stored = 0.0
+        token = TOKEN.search(log.read_text(errors="replace"))
+        stored = stored_reports(port, token[0]) if token else 0
         if stored:
-            print(f"the demo runs: {stored:.0f} reports stored")
+            print(f"the demo runs: {stored:,} reports stored")
             return
         time.sleep(0.25)
     sys.exit(f"the demo stored nothing within {START_S} s:\n{tail(log)}")
 
 
-def accepted(port: int) -> float:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
-        lines = answer.read().decode().splitlines()
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("widerow_reports_accepted_total"))
+def stored_reports(port: int, token: str) -> int:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/status", headers={"Authorization": f"Bearer {token}"})
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return int(json.load(answer)["total"]["reports"])
+    except (TimeoutError, ConnectionError):
+        return 0
 
 
 def tail(log: Path) -> str:

@@ -60,13 +60,13 @@ def points_of(answer: Response) -> int:
 
 def stored_points(connection: Connection, path: str) -> int:
     """How many points there are on all pages of a path of series."""
-    points, cursor = 0, ""
+    points, after = 0, ""
     while True:
-        content = json.loads(Timed().ask(connection, "GET", path + cursor).body)
+        content = json.loads(Timed().ask(connection, "GET", path + after).body)
         points += _count(content)
         if content["next"] is None:
             return points
-        cursor = "&" + urlencode({"cursor": content["next"]})
+        after = "&" + urlencode({"after": content["next"]})
 
 
 def _count(content: dict[str, Any]) -> int:

@@ -25,7 +25,7 @@ class Figures:
 
     def add(self, name: str, value: float, unit: str) -> None:
         self.found[name] = (value, unit)
-        print(f"figure {name} {_short(value)} {unit}", flush=True)
+        print(f"figure {name} {short(value)} {unit}", flush=True)
 
     def save(self) -> Path:
         RESULTS.mkdir(exist_ok=True)
@@ -42,7 +42,7 @@ class Figures:
         return path
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
     """Four digits are more than any of this repeats to."""
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 

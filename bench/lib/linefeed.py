@@ -53,7 +53,8 @@ class FeedReport:
 
 def start_us(now_us: int, devices: int, seconds: float, reports_per_s: float = FASTEST_REPORTS_PER_S) -> int:
     """When event time must start for a run of that length to end before now."""
-    cycles = seconds * reports_per_s / devices + 2
+    # A warm-up and the cycle that has begun come on top.
+    cycles = seconds * reports_per_s / devices + 5
     back_us = int(cycles * INTERVAL_US * 1.1)
     if back_us > OLDEST_US:
         raise ValueError(

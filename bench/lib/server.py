@@ -36,12 +36,14 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
         self.write_token = ""
         self.read_token = ""
+        self.operator_token = ""
 
     def __enter__(self) -> Self:
         try:
             self._widerow("tenant", "create", "bench")
             self.write_token = self._widerow("token", "create", "bench", "--role", "write")
             self.read_token = self._widerow("token", "create", "bench", "--role", "admin")
+            self.operator_token = self._widerow("token", "create", "--operator")
             self._process = subprocess.Popen(
                 [*_command("serve"), "--store", self._store, "--port", str(self.port)],
                 stdout=self._log,

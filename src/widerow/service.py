@@ -232,14 +232,3 @@ class Housekeeper:
                 log.exception("housekeeping failed; it is tried again in %s s", self._every_s)
             self._wake.wait(self._every_s)
             self._wake.clear()
-
-
-def warm_up() -> None:
-    """Compile every kernel, so that no request waits for it. The results are cached on disk."""
-    json_codec.warm_up()
-    line_codec.warm_up()
-    _run_once()
-
-
-def _run_once() -> None:
-    """A few reports of every shape through the whole path, on a store in memory."""

@@ -1,1 +1,1 @@
-"""The command line: `widerow`. One file a command group; every client command speaks HTTP, also to a store on this machine."""
+"""The command line, `widerow`: one file a command group. Client commands speak HTTP, also to a store on this machine."""

@@ -100,7 +100,7 @@ class Api:
         import httpx  # noqa: PLC0415
 
         given = {name: value for name, value in (params or {}).items() if value is not None}
-        if self.tenant is not None:
+        if self.tenant is not None and path.startswith("/v1/"):
             given.setdefault("tenant", self.tenant)
         headers, content = {"Accept": accept}, None
         if body is not None:
@@ -115,7 +115,7 @@ class Api:
         except httpx.TimeoutException:
             raise Failed(f"{self.where} gave no answer within {TIMEOUT_S:g} s", code="timeout") from None
         except httpx.HTTPError as error:
-            raise Failed(f"{self.where}: {error or type(error).__name__}", code="unreachable") from None
+            raise Failed(f"{self.where}: {str(error) or type(error).__name__}", code="unreachable") from None
         if not answer.is_success and answer.status_code not in also:
             raise failure(answer)
         return answer

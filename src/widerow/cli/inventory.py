@@ -103,4 +103,3 @@ def _rate(text: str, file: Path, line: int) -> float:
 
 def _bad(file: Path, what: str) -> Failed:
     return Failed(f"{file} {what}", code="file")
-

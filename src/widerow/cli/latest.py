@@ -36,7 +36,9 @@ def latest(
 ) -> None:
     """The newest value of each metric: of the devices named, of those that match, or of all.
 
-    Examples: widerow latest press-000017 --tenant acme ; widerow latest --tenant acme --type press --tag line=L2
+    Example: widerow latest press-000017 --tenant acme
+
+    Example: widerow latest --tenant acme --type press --tag line=L2
     """
     match = match_params(type_, location, tag, prefix)
     described = any(value is not None for value in match.values())

@@ -64,7 +64,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[  # noqa: ARG001 - done by its callback
+    version: Annotated[
         bool, typer.Option("--version", help="Say which version this is.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
@@ -74,7 +74,7 @@ def _root(
 def main() -> None:
     """Run the command that the arguments name."""
     try:
-        app()
+        app(prog_name="widerow")
     except KeyboardInterrupt:
         os._exit(INTERRUPTED)
     except BrokenPipeError:

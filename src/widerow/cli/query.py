@@ -47,8 +47,9 @@ def query(
 
     Times are RFC 3339 (2026-11-15T08:00:00Z), epoch milliseconds, or relative to now: -90s, -1h, -7d, now.
 
-    Examples: widerow query press-000017 --tenant acme --metrics temperature --start -15m ;
-    widerow query "Halle 3/Presse #17" --tenant acme --start -1d --limit 1000000 --format arrow -o day.arrow
+    Example: widerow query press-000017 --tenant acme --metrics temperature --start -15m
+
+    Example: widerow query "Halle 3/Presse #17" --tenant acme --start -1d --limit 1000000 --format arrow -o day.arrow
     """
     form = _form(shape, as_json=session.as_json)
     if file is None and isinstance(form, ArrowForm) and output.is_terminal():

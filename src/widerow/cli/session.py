@@ -26,25 +26,25 @@ from widerow.cli.failure import Failed, Misused
 
 _PANEL = "Whom to speak to"
 ServerOption = Annotated[
-    str | None, typer.Option("--server", metavar="URL", help="A server. [env: WIDEROW_URL]", rich_help_panel=_PANEL)
+    str | None, typer.Option("--server", metavar="URL", help="A server; or WIDEROW_URL.", rich_help_panel=_PANEL)
 ]
 TokenOption = Annotated[
     str | None,
-    typer.Option("--token", metavar="TOKEN", help="The token for --server. [env: WIDEROW_TOKEN]", rich_help_panel=_PANEL),
+    typer.Option("--token", metavar="TOKEN", help="The token for --server; or WIDEROW_TOKEN.", rich_help_panel=_PANEL),
 ]
 StoreOption = Annotated[
     str | None,
     typer.Option(
         "--store",
         metavar="URL",
-        help="A store on this machine, rocksdb:PATH, served or not. [env: WIDEROW_STORE]",
+        help="A store on this machine, rocksdb:PATH, served or not; or WIDEROW_STORE.",
         rich_help_panel=_PANEL,
     ),
 ]
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
-        "--config", metavar="FILE", help="Settings for opening a store. [env: WIDEROW_CONFIG]", rich_help_panel=_PANEL
+        "--config", metavar="FILE", help="Settings for opening a store; or WIDEROW_CONFIG.", rich_help_panel=_PANEL
     ),
 ]
 TenantOption = Annotated[
@@ -52,7 +52,7 @@ TenantOption = Annotated[
     typer.Option(
         "--tenant",
         metavar="NAME",
-        help="Whose data; a tenant's own token implies it. [env: WIDEROW_TENANT]",
+        help="Whose data; or WIDEROW_TENANT. A tenant's own token implies it.",
         envvar="WIDEROW_TENANT",
         show_envvar=False,
         rich_help_panel=_PANEL,

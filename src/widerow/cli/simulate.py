@@ -51,9 +51,7 @@ def simulate(
     seconds: Annotated[
         float | None, typer.Option("--seconds", min=0, help="How long; 10 unless --count is given.", show_default=False)
     ] = None,
-    count: Annotated[
-        int | None, typer.Option("--count", min=1, help="About how many reports.", show_default=False)
-    ] = None,
+    count: Annotated[int | None, typer.Option("--count", min=1, help="About how many reports.", show_default=False)] = None,
     body: Annotated[BodyFormat, typer.Option("--format", help="How reports are written.")] = BodyFormat.LINE,
     lines: Annotated[
         int | None, typer.Option("--lines", min=1, help="Reports in a request; about a tenth of a second's by default.")
@@ -74,8 +72,9 @@ def simulate(
 
     At a rate, latency counts from when a request was due, so that a server that stalls is charged for what had to wait.
 
-    Examples: widerow simulate --tenant acme --devices 1000 --rate 500 --seconds 60 ;
-    widerow simulate --tenant acme --rate 0 --count 1000000 --format arrow --connections 4
+    Example: widerow simulate --tenant acme --devices 1000 --rate 500 --seconds 60
+
+    Example: widerow simulate --tenant acme --rate 0 --count 1000000 --format arrow --connections 4
     """
     from widerow.simulate.fleet import Fleet  # noqa: PLC0415
 

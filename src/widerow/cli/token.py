@@ -54,7 +54,9 @@ def create(
 ) -> None:
     """Make a token and print it, alone, on standard output. It cannot be shown again.
 
-    Examples: widerow token create acme --role write --expires 365d ; widerow token create --operator
+    Example: widerow token create acme --role write --expires 365d
+
+    Example: widerow token create --operator
     """
     form: dict[str, Any] = {"description": description}
     if operator:

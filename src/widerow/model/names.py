@@ -36,8 +36,8 @@ class Names:
     @classmethod
     def of_bytes(cls, parts: Sequence[bytes]) -> Names:
         offsets = np.zeros(len(parts) + 1, np.int64)
-        np.cumsum([len(p) for p in parts], out=offsets[1:])
-        return cls(np.frombuffer(b"".join(parts) + bytes(PAD), np.uint8), offsets)
+        np.fromiter(map(len, parts), np.int64, len(parts)).cumsum(out=offsets[1:])
+        return cls(np.frombuffer(b"".join((*parts, bytes(PAD))), np.uint8), offsets)
 
     @classmethod
     def of_buffer(cls, text: bytes | memoryview, offsets: Ints) -> Names:

@@ -32,6 +32,18 @@ NEXT_HEADER = "Widerow-Next"
 _JSON_TYPES = ("", "application/json", "text/json", "application/merge-patch+json")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Param:
+    """A parameter of a route, as it is checked and documented."""
+
+    name: str
+    doc: str
+    schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "string"})
+    place: str = "query"
+    """`query`, `path` or `header`."""
+    repeats: bool = False
+
+
 @dataclass(slots=True)
 class Front:
     """What all requests of a process share."""
@@ -56,8 +68,7 @@ NO_CONTENT = Answer(204)
 class Query:
     """The parameters of a request, each known to its route."""
 
-    def __init__(self, query: bytes, known: Mapping[str, bool]) -> None:
-        """`known`: the names there are, and whether each may be given more than once."""
+    def __init__(self, query: bytes, known: Mapping[str, Param]) -> None:
         self._given: dict[str, list[str]] = {}
         try:
             pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict") if query else []
@@ -65,12 +76,13 @@ class Query:
             raise Rejected("the query string is not percent-encoded UTF-8", code="parameter") from None
         for name, value in pairs:
             if name not in known:
-                raise Rejected(
-                    f"unknown parameter {name[:80]!r}: known are {', '.join(known) or 'none'}", code="parameter"
-                )
+                raise Rejected(f"unknown parameter {name[:80]!r}: known are {', '.join(known) or 'none'}", code="parameter")
             values = self._given.setdefault(name, [])
-            if values and not known[name]:
+            if values and not known[name].repeats:
                 raise Rejected(f"{name} is given twice", code="parameter")
+            choices = known[name].schema.get("enum")
+            if choices and value not in choices:
+                raise Rejected(f"{name} is {value[:40]!r}: give one of {', '.join(choices)}", code="parameter")
             values.append(value)
 
     def text(self, name: str) -> str | None:

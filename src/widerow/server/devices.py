@@ -13,7 +13,7 @@ from widerow.model.times import format_duration, format_time
 from widerow.server.call import NO_CONTENT, Answer, Call, entity_answer, json_answer, list_answer
 from widerow.server.failures import PreconditionFailed
 
-PAGE, MOST_ON_A_PAGE = 100, 1_000
+PAGE_SIZE, MOST_ON_A_PAGE = 100, 1_000
 MOST_IN_A_BATCH = 10_000
 
 _SHOWN_ONLY = ("created", "revision", "placement")
@@ -44,7 +44,7 @@ def match_of(call: Call) -> Match:
 
 
 def page_size(call: Call) -> int:
-    return call.query.whole("limit", default=PAGE, most=MOST_ON_A_PAGE)
+    return call.query.whole("limit", default=PAGE_SIZE, most=MOST_ON_A_PAGE)
 
 
 def get_device(call: Call) -> Answer:
@@ -158,9 +158,7 @@ def patch_metric(call: Call) -> Answer:
 def delete_metric(call: Call) -> Answer:
     """Forgets what is known of the metric. Its values stay; `POST /v1/admin/erase` erases those."""
     try:
-        call.service.catalog.metrics.delete(
-            call.tenant().name, call.path["metric"], expected=call.expected_revision()
-        )
+        call.service.catalog.metrics.delete(call.tenant().name, call.path["metric"], expected=call.expected_revision())
     except Conflict as error:
         raise PreconditionFailed(str(error)) from error
     return NO_CONTENT

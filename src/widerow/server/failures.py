@@ -1,9 +1,9 @@
 """Errors as HTTP answers.
 
-Rule 1: one table says which error has which status. What is not in it is a fault of ours: 500, a traceback in the log, and no
-internals in the answer.
-Rule 2: every error has the same body, `{"error": {"code", "message", ...}}`; a spent limit adds its name, value, use and when
-to try again. On the routes of InfluxDB the body is the one its clients read.
+Rule 1: one table says which error has which status. What is not in it is a fault of ours: 500, a traceback in the log, and
+no internals in the answer.
+Rule 2: every error has the same body, `{"error": {"code", "message", ...}}`; a spent limit adds its name, value, use and
+when to try again. On the routes of InfluxDB the body is the one its clients read.
 """
 
 from __future__ import annotations

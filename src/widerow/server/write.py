@@ -2,8 +2,8 @@
 
 Plain ASGI without request objects, since everything here runs once for each small request of each device.
 Rule 1: an answer of 2xx means durable; reports that were refused are named in the answer, or counted in it.
-Rule 2: our route answers 204 (all kept), 207 (some), 422 (none) or 400 (nothing was sent); InfluxDB's answer 204, or 400 when
-some line was refused, whether or not others were kept.
+Rule 2: our route answers 204 (all kept), 207 (some), 422 (none) or 400 (nothing was sent); InfluxDB's answer 204, or 400
+when some line was refused, whether or not others were kept.
 Rule 3: a body that unpacks is never decoded on the event loop, whatever its size: a few kilobytes may unpack to megabytes.
 """
 
@@ -75,9 +75,7 @@ class Write:
             answer = failure(error, self._shape)
         seconds = perf_counter() - started
         self._tally.answered(self._route, answer.status, seconds)
-        await send(
-            {"type": "http.response.start", "status": answer.status, "headers": [*answer.headers, timing(seconds)]}
-        )
+        await send({"type": "http.response.start", "status": answer.status, "headers": [*answer.headers, timing(seconds)]})
         await send({"type": "http.response.body", "body": answer.body} if answer.body else _END)
 
     async def _outcome(self, scope: Scope, receive: Receive) -> Outcome:

@@ -5,13 +5,11 @@ Rule: the hash is seeded, so that no sender can choose names that collide and ma
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from widerow.model.arrays import PAD, Bytes, Codes, Hashes, Ints
-from widerow.model.hashing import mix, peek64, same_at
-from widerow.model.kernel import inlined, kernel
+from widerow.model.hashing import hash_from, same_at
+from widerow.model.kernel import kernel
 from widerow.model.names import Coded, Names
 
 U = np.uint64
@@ -35,18 +33,6 @@ def code_spans(buffer: Bytes, spans: Ints, seed: int) -> Coded:
     return Coded(Names(data, offsets), codes)
 
 
-@inlined
-def _hash(address: Any, length: Any, seed: Any) -> Any:
-    h = seed ^ U(length)
-    i = 0
-    while i + 8 <= length:
-        h = mix(h, peek64(address + i))
-        i += 8
-    if i < length:
-        h = mix(h, peek64(address + i) & ((U(1) << U(8 * (length - i))) - U(1)))
-    return h
-
-
 @kernel
 def _code_all(
     buffer: Bytes,
@@ -67,7 +53,7 @@ def _code_all(
             codes[k] = -1
             continue
         address, length = base + (span >> 16), span & _LENGTH
-        h = _hash(address, length, seed)
+        h = hash_from(seed, address, length)
         p = np.int64(h & U(mask))
         code = np.int64(slots[p])
         while code >= 0:

@@ -32,8 +32,8 @@ class Strings:
     @classmethod
     def of(cls, parts: Sequence[bytes]) -> Strings:
         offsets = np.zeros(len(parts) + 1, np.int64)
-        np.cumsum([len(p) for p in parts], out=offsets[1:])
-        return cls(np.frombuffer(b"".join(parts) + bytes(PAD), np.uint8), offsets)
+        np.fromiter(map(len, parts), np.int64, len(parts)).cumsum(out=offsets[1:])
+        return cls(np.frombuffer(b"".join((*parts, bytes(PAD))), np.uint8), offsets)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -94,19 +94,19 @@ def encode_part(column: KeyColumn, value: str | int) -> bytes:
 
 
 def decode_keys(columns: Sequence[KeyColumn], keys: Strings, position: Ints) -> dict[str, Column]:
-    """The columns that start at `position` of each key; `position` moves behind them."""
+    """The columns that start at each position in the keys' buffer; `position` moves behind them."""
     out: dict[str, Column] = {}
     for column in columns:
         flip = 0xFF if column.descending else 0
         if column.type == "text":
-            offsets = np.zeros(len(keys) + 1, np.int64)
+            offsets = np.zeros(len(position) + 1, np.int64)
             _text_lengths(keys.data, position, flip, offsets)
             np.cumsum(offsets, out=offsets)
             data = np.zeros(offsets[-1] + PAD, np.uint8)
             _take_texts(keys.data, position, flip, data, offsets)
-            out[column.name] = Coded(Names(data, offsets), np.arange(len(keys), dtype=np.int32))
+            out[column.name] = Coded(Names(data, offsets), np.arange(len(position), dtype=np.int32))
         else:
-            values = np.empty(len(keys), np.int64)
+            values = np.empty(len(position), np.int64)
             _take_ints(keys.data, position, flip, values)
             out[column.name] = values
     return out

@@ -75,14 +75,6 @@ class PartitionReader:
         self.stop = stop
         self.wanted = wanted
         self.done = False
-        self.shapes: dict[bytes, bytes] | None = None
-
-    def load_shapes(self, family: Rdict) -> dict[bytes, bytes]:
-        if self.shapes is None:
-            self.shapes = shapes_of(family, self.prefix)
-            if not self.shapes:
-                self.done = True
-        return self.shapes
 
     def read(self, family: Rdict, count: int) -> list[tuple[bytes, bytes]]:
         """Up to about `count` raw rows: never part of a logical row without the rest of it."""
@@ -103,9 +95,12 @@ class PartitionReader:
 
     def read_first(self, family: Rdict, now_s: int) -> list[tuple[bytes, bytes]]:
         """Rows until each shape has been seen alive: all that "the latest of each metric" needs, mostly a single row."""
-        assert self.shapes is not None
-        pending = {h for h, s in self.shapes.items() if self.wanted is None or self.wanted & set(shape_of(s).names)}
+        self.done = True
+        shapes = shapes_of(family, self.prefix)
+        pending = {h for h, s in shapes.items() if self.wanted is None or self.wanted & set(shape_of(s).names)}
         rows: list[tuple[bytes, bytes]] = []
+        if not pending:
+            return rows
         for key, value in items(family, self.next_key, self.stop):
             if not pending and key[:-SUFFIX] != rows[-1][0][:-SUFFIX]:
                 break
@@ -113,7 +108,6 @@ class PartitionReader:
             expire_s = int.from_bytes(value[1:5], "little")
             if not expire_s or expire_s > now_s:
                 pending.discard(key[-8:])
-        self.done = True
         return rows
 
 
@@ -144,6 +138,8 @@ def shape_of(stored: bytes) -> Shape:
 class Fragments:
     """Decoded rows of a piece that are alive, and where in the piece they stood."""
 
+    keys: Strings
+    """Of all rows of the piece."""
     row: Ints
     version_us: Ints
     expire_us: Ints
@@ -178,7 +174,7 @@ def decode(piece: Piece, *, now_s: int, wanted: frozenset[bytes] | None, resolve
         full = np.diff(cells.offsets) > 0
         rows, cells = np.flatnonzero(full), cells.take(full)
     expire_us = np.where(expire_s == 0, NEVER, expire_s * SECOND)
-    return Fragments(rows, version_us[rows], expire_us[rows], cells, logical[rows])
+    return Fragments(keys, rows, version_us[rows], expire_us[rows], cells, logical[rows])
 
 
 def _suffixes(keys: Strings) -> tuple[Ints, Hashes, Flags]:

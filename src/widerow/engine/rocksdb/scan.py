@@ -11,8 +11,8 @@ import numpy as np
 
 from widerow.engine.port import ALL, Span
 from widerow.engine.rocksdb.database import Database, items
-from widerow.engine.rocksdb.keys import Strings, decode_keys, encode_key, encode_part, split_key
-from widerow.engine.rocksdb.pieces import PIECE, ROWS, Fragments, PartitionReader, Piece, decode, names_of
+from widerow.engine.rocksdb.keys import decode_keys, encode_key, encode_part, split_key
+from widerow.engine.rocksdb.pieces import PIECE, ROWS, Fragments, PartitionReader, Piece, decode, names_of, shapes_of
 from widerow.engine.rows import Column, Cursor, Key, Rows
 from widerow.model.names import Coded
 from widerow.schema.table import Table
@@ -146,13 +146,12 @@ class SparseScan:
             if handle is None:  # its window was dropped meanwhile
                 reader.done = True
                 return [], {}
-            shapes = reader.load_shapes(handle)
-            if reader.done:
-                return [], {}
             if self.first:
-                return reader.read_first(handle, self.now_s), shapes
-            count = PIECE if self.limit is None else min(PIECE, max(1, self.limit - target.taken))
-            return reader.read(handle, count), shapes
+                rows = reader.read_first(handle, self.now_s)
+            else:
+                rows = reader.read(handle, PIECE if self.limit is None else min(PIECE, max(1, self.limit - target.taken)))
+            # Shapes after rows: a row written meanwhile brought its shape with it.
+            return rows, shapes_of(handle, reader.prefix) if rows else {}
 
     def _place(self, target: _Target, everything: bool) -> _Place:
         """Where to go on behind what was read of a partition so far."""
@@ -223,11 +222,8 @@ class SparseScan:
                 keys[column.name] = coded.take(which)
             else:
                 keys[column.name] = np.array(values, np.int64)[which]
-        raw = piece.keys if len(found.row) == len(piece.keys) else [piece.keys[i] for i in found.row.tolist()]
-        strings = Strings.of(raw)
         lengths = np.array([length for _, _, length in piece.partition])
-        position = strings.offsets[:-1] + lengths[which] + 1
-        keys |= decode_keys(self.table.clustering, strings, position)
+        keys |= decode_keys(self.table.clustering, found.keys, found.keys.offsets[found.row] + lengths[which] + 1)
         return Rows(keys, found.version_us, found.expire_us, found.cells)
 
 

@@ -1,0 +1,130 @@
+"""What `doctor` looks at, each as a function from figures to a verdict, so that every verdict can be tested.
+
+A `fail` is something that loses or refuses data now; a `warn` is something that will, or that makes it slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from widerow.cli.output import size
+from widerow.config import Config
+from widerow.model.times import SECOND, format_time, parse_rfc3339
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+RELEASED_US = parse_rfc3339("2025-01-01T00:00:00Z")
+"""No clock that is right shows an earlier time."""
+
+
+class Verdict(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    verdict: Verdict
+    found: str
+    todo: str = ""
+
+
+def worse(low: float, high: float, value: float) -> Verdict:
+    """Ok up to `low`, a warning up to `high`, a failure beyond."""
+    return Verdict.OK if value <= low else Verdict.WARN if value <= high else Verdict.FAIL
+
+
+def check_disk(free_bytes: int, total_bytes: int, reserve_bytes: int) -> Check:
+    found = f"{size(free_bytes)} free of {size(total_bytes)}; reserve {size(reserve_bytes)}"
+    if free_bytes < reserve_bytes:
+        return Check("disk", Verdict.FAIL, found, "writes are refused: free some space (store.reserve_mib is the reserve)")
+    if free_bytes < max(10 * reserve_bytes, GIB):
+        return Check("disk", Verdict.WARN, found, "free some space, or shorten the retention of a tenant")
+    return Check("disk", Verdict.OK, found)
+
+
+def check_sync(latencies_s: Sequence[float]) -> Check:
+    """Every acknowledgement waits for one sync to disk."""
+    ordered = sorted(latencies_s)
+    middle_ms, slowest_ms = 1e3 * ordered[len(ordered) // 2], 1e3 * ordered[-1]
+    verdict = worse(20, 200, middle_ms)
+    todo = "" if verdict is Verdict.OK else "put the data on a faster disk; network disks often sync slowly"
+    return Check("write and sync", verdict, f"p50 {middle_ms:.1f} ms, slowest of {len(ordered)} {slowest_ms:.1f} ms", todo)
+
+
+def check_clock(now_us: int, newest_file_us: int | None) -> Check:
+    """Versions come from the clock: one that went back makes new values lose against old ones."""
+    found = format_time(now_us - now_us % SECOND)
+    if now_us < RELEASED_US:
+        return Check("clock", Verdict.FAIL, found, "set the clock: it shows a time before this program existed")
+    if newest_file_us is not None and newest_file_us > now_us + 2 * SECOND:
+        ahead_s = (newest_file_us - now_us) / SECOND
+        return Check(
+            "clock",
+            Verdict.FAIL,
+            f"{found}; the store was written {ahead_s:,.0f} s later than that",
+            "the clock went back: set it right (NTP) before anything is written",
+        )
+    return Check("clock", Verdict.OK, found)
+
+
+def check_skew(skew_us: int, round_trip_us: int, max_future_us: int) -> Check:
+    """How far the server's clock is from ours, as well as a request can tell."""
+    apart_us = max(0, abs(skew_us) - round_trip_us)
+    which = "ahead of" if skew_us > 0 else "behind"
+    found = "no difference to see" if not apart_us else f"the server is {apart_us / SECOND:.1f} s {which} this machine"
+    verdict = worse(SECOND, max(max_future_us, 2 * SECOND), apart_us)
+    return Check("clock of the server", verdict, found, "" if verdict is Verdict.OK else "set both clocks by NTP")
+
+
+def check_compaction(pending_bytes: float | None) -> Check:
+    if pending_bytes is None:
+        return Check("compaction", Verdict.SKIPPED, "the server does not tell")
+    verdict = worse(4 * GIB, 64 * GIB, pending_bytes)
+    todo = "" if verdict is Verdict.OK else "writes outrun the disk: slow them down, or use a faster disk"
+    return Check("compaction", verdict, f"{size(pending_bytes)} wait for it", todo)
+
+
+def check_memory(available_bytes: int, config: Config) -> Check:
+    wanted = (config.store.cache_mib + config.store.write_buffer_mib + config.pipeline.max_in_flight_mib) * MIB
+    found = f"{size(available_bytes)} available; caches and buffers may take {size(wanted)}"
+    verdict = worse(0.8, 1.5, wanted / max(available_bytes, 1))
+    todo = "" if verdict is Verdict.OK else "lower store.cache_mib, store.write_buffer_mib or pipeline.max_in_flight_mib"
+    return Check("memory", verdict, found, todo)
+
+
+def check_files(limit: int) -> Check:
+    """A big store has many files open at a time, and each connection is one more."""
+    verdict = Verdict.OK if limit >= 4096 else Verdict.WARN
+    return Check("open files", verdict, f"at most {limit:,}", "" if verdict is Verdict.OK else "raise it: ulimit -n 65536")
+
+
+def check_version(ours: str, theirs: str) -> Check:
+    if ours == theirs:
+        return Check("version", Verdict.OK, ours)
+    return Check("version", Verdict.WARN, f"{ours} here, {theirs} at the server", "use the same version on both sides")
+
+
+def check_settings(config: Config) -> Check:
+    """What is allowed, and still seldom meant."""
+    if config.http.host not in ("127.0.0.1", "::1", "localhost"):
+        return Check(
+            "configuration",
+            Verdict.WARN,
+            f"http.host is {config.http.host}: tokens cross the network as they are",
+            "put a proxy with TLS in front",
+        )
+    if config.pipeline.max_tenant_in_flight_mib > config.pipeline.max_in_flight_mib:
+        return Check(
+            "configuration",
+            Verdict.WARN,
+            "pipeline.max_tenant_in_flight_mib is more than pipeline.max_in_flight_mib",
+            "lower it, so that one tenant cannot take all",
+        )
+    return Check("configuration", Verdict.OK, "no problem found")

@@ -1,0 +1,161 @@
+"""`widerow doctor`: looks at everything that tends to be wrong, and says what to do about it."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import typer
+
+from widerow import __version__
+from widerow.cli import checks, output
+from widerow.cli.api import Api
+from widerow.cli.checks import Check, Verdict
+from widerow.cli.connect import Where, connect, resolve, store_folder
+from widerow.cli.failure import Failed, Misused
+from widerow.cli.session import ConfigOption, JsonOption, ServerOption, StoreOption, TokenOption
+from widerow.model.errors import ConfigError, WiderowError
+from widerow.model.times import SECOND, SystemClock, parse_rfc3339
+
+SYNCS = 20
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("doctor")(doctor)
+
+
+def doctor(
+    server: ServerOption = None,
+    token: TokenOption = None,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Look at the store, the disk, the clocks, the memory and the settings. Ends with 1 if something fails.
+
+    Beside the store, with --store, more can be seen than from afar, with --server.
+
+    Example: widerow doctor --store rocksdb:/var/lib/widerow
+    """
+    # Not a usual client command: whatever keeps us from connecting is a finding here, not the end.
+    try:
+        where = resolve(server=server, token=token, store=store, config=config)
+    except ConfigError as error:
+        found = [Check("configuration", Verdict.FAIL, str(error), "correct that setting")]
+    else:
+        found = list(_examine(where))
+    counts = {verdict.value: sum(c.verdict is verdict for c in found) for verdict in Verdict}
+    if as_json:
+        output.emit_json({"checks": [asdict(c) for c in found], **counts})
+    else:
+        output.emit_table(("check", "verdict", "found", "what to do"), [(c.name, c.verdict, c.found, c.todo) for c in found])
+    if counts["fail"]:
+        raise Failed(f"{counts['fail']} of {len(found)} checks failed", code="doctor")
+
+
+def _examine(where: Where) -> Iterator[Check]:
+    yield checks.check_settings(where.config)
+    if where.store is not None:
+        folder = store_folder(where.store)
+        if folder is not None and folder.is_dir():
+            yield from _examine_here(where, folder)
+    try:
+        with connect(where) as api:
+            yield Check("store", Verdict.OK, f"{api.where} answers")
+            yield from _examine_server(api, where)
+    except Misused:
+        raise
+    except WiderowError as error:
+        yield Check("store", Verdict.FAIL, f"{error.code}: {error}", "see the message")
+
+
+def _examine_here(where: Where, folder: Path) -> Iterator[Check]:
+    """What can be seen on the machine that has the data."""
+    disk = os.statvfs(folder)
+    free, total = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+    yield checks.check_disk(free, total, where.config.store.reserve_mib * checks.MIB)
+    try:
+        yield checks.check_sync(_sync_latencies(folder))
+    except OSError as error:
+        yield Check("write and sync", Verdict.FAIL, f"{folder}: {error.strerror}", "make the folder writable, free space")
+    yield checks.check_clock(SystemClock().now_us(), _newest_us(folder))
+    available = _available_bytes()
+    if available is not None:
+        yield checks.check_memory(available, where.config)
+    yield checks.check_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def _examine_server(api: Api, where: Where) -> Iterator[Check]:
+    answer = api.send("GET", "/health/ready", also=(503,))
+    if answer.is_success:
+        yield Check("ready", Verdict.OK, "takes reports")
+    else:
+        reasons = "; ".join(answer.json().get("reasons", ["not ready"]))
+        yield Check("ready", Verdict.FAIL, reasons, "reports are refused until that is over; see the server's log")
+    began_us, began_s = SystemClock().now_us(), perf_counter()
+    try:
+        status = api.get("/v1/status")
+    except Failed as error:
+        yield Check("status", Verdict.SKIPPED, f"{error.code}: {error}", "use the token of an operator to see more")
+        return
+    trip_us = round((perf_counter() - began_s) * SECOND)
+    yield checks.check_version(__version__, status["version"])
+    skew_us = parse_rfc3339(status["time"]) - began_us - trip_us // 2
+    yield checks.check_skew(skew_us, trip_us, where.config.time.max_future_s * SECOND)
+    yield from _examine_store(status.get("store"))
+
+
+def _examine_store(store: dict[str, Any] | None) -> Iterator[Check]:
+    if store is None:
+        yield Check("compaction", Verdict.SKIPPED, "only an operator may see it", "use the token of an operator")
+        return
+    detail = store.get("detail", {})
+    yield checks.check_compaction(detail.get("pending_compaction_bytes"))
+    taken = f"{output.size(store['disk_bytes'])} on disk, {output.size(store['memory_bytes'])} in memory"
+    yield Check("size of the store", Verdict.OK, taken)
+
+
+def _sync_latencies(folder: Path) -> list[float]:
+    """How long it takes to append 4 KiB and have them on disk, which is what a small commit does."""
+    taken = []
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-") as file:
+        for _ in range(SYNCS):
+            began_s = perf_counter()
+            file.write(bytes(4096))
+            file.flush()
+            os.fdatasync(file.fileno())
+            taken.append(perf_counter() - began_s)
+    return taken
+
+
+def _newest_us(folder: Path) -> int | None:
+    """When a file of the store was last written, by its own account."""
+    times = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            try:
+                times.append(entry.stat(follow_symlinks=False).st_mtime_ns // 1000)
+            except FileNotFoundError:
+                continue  # compacted away meanwhile
+    return max(times, default=None)
+
+
+def _available_bytes() -> int | None:
+    """What the system could still give, in a container what its own limit leaves; None where nobody tells."""
+    found = []
+    try:
+        match = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+        if match:
+            found.append(int(match[1]) * 1024)
+        group = Path("/sys/fs/cgroup")
+        found.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    except (OSError, ValueError):
+        pass  # another system, no limit ("max"), or an older kernel
+    return min(found, default=None)

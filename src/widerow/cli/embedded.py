@@ -1,0 +1,25 @@
+"""A store opened in this process, for a client command: served on a private socket, and spoken to like any other.
+
+Everything heavy hangs on this module's imports; import it when a store is really to be opened.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from widerow.cli.connect import SOCKET, reachable
+from widerow.config import Config
+from widerow.server.run import running
+from widerow.service import Service
+
+
+@contextmanager
+def opened(config: Config) -> Iterator[str]:
+    """The path of the socket on which the store answers, for as long as the context lasts."""
+    with Service.open(config) as service, tempfile.TemporaryDirectory(prefix="widerow-") as folder:
+        private = Path(folder) / SOCKET
+        with running(service, host=None, socket_path=private), reachable(private) as path:
+            yield path

@@ -1,0 +1,118 @@
+"""`widerow serve`: the whole platform in one process, on an embedded store."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from widerow.cli import output
+from widerow.cli.connect import SOCKET, configuration, is_served, store_folder
+from widerow.cli.failure import Failed
+from widerow.config import Config
+
+if TYPE_CHECKING:
+    from widerow.service import Service
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="Settings, in TOML; or WIDEROW_CONFIG.", show_default=False)
+]
+Host = Annotated[str | None, typer.Option("--host", help="Address to listen on (http.host).", show_default=False)]
+Port = Annotated[
+    int | None,
+    typer.Option("--port", min=0, max=65535, help="The port, 0 for a free one (http.port).", show_default=False),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("serve")(serve)
+
+
+def serve(
+    config: ConfigFile = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store", metavar="URL", help="rocksdb:PATH or memory: (store.url); or WIDEROW_STORE.", show_default=False
+        ),
+    ] = None,
+    host: Host = None,
+    port: Port = None,
+) -> None:
+    """Take reports and answer questions, until stopped by Ctrl-C or SIGTERM.
+
+    What was acknowledged is on disk. Settings come from --config, WIDEROW_* variables and options, later ones winning.
+
+    Example: widerow serve --store rocksdb:/var/lib/widerow --port 8080
+    """
+    settings = configuration(config, store=store, host=host, port=port)
+    start_logging(settings.log.level)
+    folder = store_folder(settings.store.url)
+    refuse_if_served(folder)
+    try:
+        _serve(settings, folder)
+    except KeyboardInterrupt:
+        return  # before it listened; afterwards the signal is the server's
+
+
+def _serve(settings: Config, folder: Path | None) -> None:
+    from widerow.server.run import serve as serve_http  # noqa: PLC0415
+    from widerow.service import Service  # noqa: PLC0415
+
+    with Service.open(settings) as service:
+        warm_up()
+
+        def on_ready(address: str) -> None:
+            output.emit(f"widerow serves {settings.store.url} at {address}")
+            explain_tokens(service, settings, folder)
+
+        serve_http(
+            service,
+            host=settings.http.host,
+            port=settings.http.port,
+            socket_path=folder / SOCKET if folder else None,
+            on_ready=on_ready,
+        )
+        # The rest takes a moment and is better not interrupted.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        output.note("stopping")
+
+
+def warm_up() -> None:
+    """Compile what runs for every report, so that the first does not wait. Afterwards it is on disk."""
+    from widerow.warm import warm_up as compile_all  # noqa: PLC0415
+
+    compile_all()
+
+
+def refuse_if_served(folder: Path | None) -> None:
+    if folder is not None and is_served(folder / SOCKET):
+        raise Failed(
+            f"{folder} is being served by another process", code="config", todo="stop that one, or use another store"
+        )
+
+
+def explain_tokens(service: Service, settings: Config, folder: Path | None) -> None:
+    """Without a token nobody can send anything: say how one is made, as long as there is none."""
+    from widerow.model.token import Role  # noqa: PLC0415
+
+    if folder is None:
+        secret, _ = service.catalog.tokens.create(Role.OPERATOR, description="widerow serve, memory:")
+        output.note(f"No other process can open a store in memory. The token of its operator: {secret}")
+    elif not service.catalog.tokens.list():
+        store = shlex.quote(settings.store.url)
+        output.note(
+            "This store has no tokens yet, so nobody can send or read. To make a tenant and a token for it:\n"
+            f"  widerow tenant create acme --store {store}\n"
+            f"  widerow token create acme --role admin --store {store}"
+        )
+
+
+def start_logging(level: str) -> None:
+    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # Each request of a client would be a line.
+    logging.getLogger("httpx").setLevel(logging.WARNING)

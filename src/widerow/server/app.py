@@ -1,0 +1,166 @@
+"""The ASGI application: from a request to its route, its caller, its handler and back.
+
+Rule 1: write routes go straight to their own code, before anything is allocated for the others.
+Rule 2: names in paths are taken from the path as it was sent, so an encoded slash is part of a name.
+Rule 3: handlers block, so they run in a few threads; when too many requests wait for one, further ones are refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
+from typing import NoReturn
+from urllib.parse import unquote
+
+from starlette.responses import Response
+from starlette.routing import Route as StarletteRoute
+from starlette.routing import Router
+from starlette.types import Receive, Scope, Send
+
+from widerow.model.errors import NotFound, Overloaded, Rejected
+from widerow.server.auth import Auth, allow
+from widerow.server.call import Answer, Call, Front, Query, negotiate
+from widerow.server.failures import MethodNotAllowed, failure
+from widerow.server.intake import Intake
+from widerow.server.routes import ROUTES
+from widerow.server.table import Handler, Route
+from widerow.server.tally import Tally, timing
+from widerow.server.write import Write, WriteKind
+
+THREADS = 8
+MOST_WAITING = 256
+"""Requests that are being handled or wait for a thread."""
+
+_NO_ROUTE = "none"
+_KEPT_HEADERS = ("accept", "authorization", "content-encoding", "content-length", "content-type", "if-match")
+
+
+class App:
+    """The HTTP API of a service. `local`: for a socket that only the owner of the process can open."""
+
+    def __init__(self, front: Front, *, local: bool = False) -> None:
+        service, http = front.service, front.service.config.http
+        self._front = front
+        self._auth = Auth(service, local=local)
+        self._intake = Intake(
+            max_bytes=http.max_body_mib << 20, max_bytes_in_all=service.config.pipeline.max_in_flight_mib << 20
+        )
+        self._tally = Tally(service.counters)
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="http")
+        self._busy = 0
+        self._writes: dict[bytes, Write] = {}
+        paths: dict[str, dict[str, Route]] = {}
+        for route in ROUTES:
+            paths.setdefault(route.path, {})[route.method] = route
+            if isinstance(route.handler, WriteKind):
+                write = Write(route.handler, service, self._auth, self._intake, self._tally)
+                self._writes[route.path.encode()] = write
+        # Fixed paths come before those with parameters: POST /v1/devices/batch is no device, GET is the one of that name.
+        ordered = sorted(paths, key=lambda path: "{" in path)
+        self._router = Router(
+            [_PathRoute(path, _Path(self, paths[path]), methods=list(paths[path])) for path in ordered],
+            redirect_slashes=False,
+            default=_Path(self, {}),
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        if scope["method"] == "POST":
+            write = self._writes.get(scope["raw_path"])
+            if write is not None:
+                await write(scope, receive, send)
+                return
+        scope["path"] = scope["raw_path"].decode("latin-1")
+        await self._router(scope, receive, send)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def serve(self, routes: Mapping[str, Route], scope: Scope, receive: Receive, send: Send) -> None:
+        """One request for a path that has these routes, by method."""
+        started = perf_counter()
+        method = scope["method"]
+        route = routes.get("GET" if method == "HEAD" else method)
+        response: Response
+        try:
+            answer = await self._answer(route or _no_route(routes, method), scope, receive)
+            response = Response(answer.body, answer.status, dict(answer.headers), answer.media_type)
+        except Exception as error:  # noqa: BLE001 - every error has its answer
+            failed = failure(error)
+            response = Response(failed.body, failed.status)
+            response.raw_headers = list(failed.headers)
+        seconds = perf_counter() - started
+        self._tally.answered(route.id if route else _NO_ROUTE, response.status_code, seconds)
+        response.raw_headers += [timing(seconds), (b"cache-control", b"no-store")]
+        await response(scope, receive, send)
+
+    async def _answer(self, route: Route, scope: Scope, receive: Receive) -> Answer:
+        headers = _headers(scope)
+        caller = None
+        if route.roles is not None:
+            caller = self._auth.caller(headers["authorization"].encode("latin-1") if "authorization" in headers else None)
+            allow(caller, route.roles)
+        query = Query(scope["query_string"], route.known())
+        if caller is not None:
+            self._auth.tenant_name(caller, query.text("tenant"))
+        media_type = negotiate(headers.get("accept", ""), route.offers)
+        if "content-length" in headers:
+            self._intake.announced(headers["content-length"].encode("latin-1"))
+        body = await self._intake.read(receive)
+        path = {name: _decoded(value) for name, value in scope.get("path_params", {}).items()}
+        call = Call(self._front, self._auth, caller, path, query, headers, body, self._intake.max_bytes, media_type)
+        assert not isinstance(route.handler, WriteKind)
+        return route.handler(call) if route.quick else await self._in_thread(route.handler, call)
+
+    async def _in_thread(self, handler: Handler, call: Call) -> Answer:
+        if self._busy >= MOST_WAITING:
+            raise Overloaded(f"{self._busy} requests are being answered, which is as many as may be")
+        self._busy += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, handler, call)
+        finally:
+            self._busy -= 1
+
+
+class _Path:
+    """A path with all its methods, as Starlette wants it."""
+
+    def __init__(self, app: App, routes: Mapping[str, Route]) -> None:
+        self._app, self._routes = app, routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app.serve(self._routes, scope, receive, send)
+
+
+class _PathRoute(StarletteRoute):
+    """A route whose path answers methods it does not have by itself, in our words."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)
+
+
+def _no_route(routes: Mapping[str, Route], method: str) -> NoReturn:
+    if routes:
+        raise MethodNotAllowed(method, sorted(routes))
+    raise NotFound("there is nothing at this path; /openapi.json lists what there is", code="route")
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    """The headers that matter. One that was sent twice counts as the list it stands for."""
+    out: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name = raw_name.decode("latin-1")
+        if name in _KEPT_HEADERS:
+            value = raw_value.decode("latin-1")
+            out[name] = f"{out[name]}, {value}" if name in out else value
+    return out
+
+
+def _decoded(segment: str) -> str:
+    try:
+        return unquote(segment, errors="strict")
+    except UnicodeDecodeError:
+        raise Rejected("the path is not percent-encoded UTF-8", code="name") from None

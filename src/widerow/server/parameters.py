@@ -1,0 +1,48 @@
+"""The parameters of the routes, each described once."""
+
+from __future__ import annotations
+
+from widerow.server.call import NEXT_HEADER, Param
+from widerow.server.devices import MOST_ON_A_PAGE, PAGE_SIZE
+from widerow.server.schemas import TEXT
+
+TENANT = Param(name="tenant", doc="Which tenant; for operators, whose tokens are for all. Others may only name their own.")
+DEVICE = Param(name="device", doc="The device, percent-encoded (`/` is `%2F`).", place="path")
+METRIC = Param(name="metric", doc="The metric, percent-encoded.", place="path")
+IF_MATCH = Param(name="If-Match", doc="The ETag that was read: the change is made only if it still holds.", place="header")
+METRICS = Param(
+    name="metrics",
+    doc="Metrics, separated by commas; or given once for each, for names with commas. All, if left out.",
+    repeats=True,
+)
+EPOCH = Param(
+    name="epoch",
+    doc="Times as numbers in this unit instead of RFC 3339 (JSON and CSV).",
+    schema={"type": "string", "enum": ["s", "ms", "us", "ns"]},
+)
+AFTER = Param(name="after", doc=f"The cursor of the page before (`next`, or the header `{NEXT_HEADER}`).")
+START = Param(
+    name="start", doc="RFC 3339, epoch milliseconds, or relative: `-1h`. Inclusive.", schema={**TEXT, "default": "-1h"}
+)
+END = Param(name="end", doc="The same. Exclusive.", schema={**TEXT, "default": "now"})
+PAGE = Param(
+    name="limit",
+    doc="Devices on a page.",
+    schema={"type": "integer", "minimum": 1, "maximum": MOST_ON_A_PAGE, "default": PAGE_SIZE},
+)
+TENANT_PATH = Param(name="tenant", doc="The tenant.", place="path")
+TOKEN_ID = Param(name="id", doc="The token's id, as listed.", place="path")
+POINTS = Param(name="limit", doc="Most points, at most `http.max_points`.", schema={"type": "integer", "minimum": 1})
+MATCH = (
+    Param(name="type", doc="Devices of this type."),
+    Param(name="location", doc="Devices at this location."),
+    Param(name="tag", doc="Devices with this tag, as `NAME:VALUE`; several must all hold.", repeats=True),
+    Param(name="prefix", doc="Devices whose name begins so."),
+    Param(name="q", doc="Devices with this somewhere in their name or display name."),
+)
+
+
+def precision(default: str, units: list[str]) -> Param:
+    return Param(
+        name="precision", doc="The unit of epoch times.", schema={"type": "string", "enum": units, "default": default}
+    )

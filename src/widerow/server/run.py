@@ -1,0 +1,225 @@
+"""Serving: a TCP port, a Unix socket, or both, in one event loop.
+
+Rule 1: stopping is orderly. No new connections, requests in flight are finished (for 4 s at most), then `serve` returns; the
+caller closes the service.
+Rule 2: the Unix socket is its owner's alone (mode 0600 from the moment it exists), and whoever reaches it is an operator. A
+file that was left behind by a process that was killed is replaced; it is removed at the end.
+Rule 3: signals are handled where the process's main thread serves. Elsewhere (tests, the command line) `stop` ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import uvicorn
+import uvloop
+
+from widerow.model.errors import ConfigError
+from widerow.server.app import App
+from widerow.server.call import Front
+from widerow.server.rates import Rates
+from widerow.service import Service
+
+GRACE_S = 4
+KEEP_ALIVE_S = 75
+"""Longer than the flush interval of the usual agents (10 s), so that they keep their connections."""
+
+SECURITY_HEADERS = [
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+    ("Referrer-Policy", "no-referrer"),
+]
+_TICK_S = 0.05
+_SAMPLE_S = 1.0
+
+
+def serve(
+    service: Service,
+    *,
+    host: str | None = None,
+    port: int = 0,
+    socket_path: Path | None = None,
+    on_ready: Callable[[str], None] | None = None,
+    stop: threading.Event | None = None,
+) -> None:
+    """Serve until told to stop. `host` None: the socket alone. `on_ready` gets the base URL, or `unix:PATH`."""
+    listeners: list[tuple[socket.socket, bool]] = []
+    try:
+        if host is not None:
+            listeners.append((_listen(host, port), False))
+        if socket_path is not None:
+            listeners.append((_listen_locally(socket_path), True))
+        if not listeners:
+            raise ConfigError("nothing to serve on: give a host or a socket")
+        address = _url(host, listeners[0][0]) if host is not None else f"unix:{socket_path}"
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(service, listeners, address, on_ready or (lambda _: None), stop or threading.Event()))
+    finally:
+        for listener, _ in listeners:
+            listener.close()
+        if socket_path is not None and any(local for _, local in listeners):
+            socket_path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def running(
+    service: Service, *, host: str | None = "127.0.0.1", port: int = 0, socket_path: Path | None = None
+) -> Iterator[str]:
+    """The same in a thread, for as long as the context lasts; gives the base URL (or `unix:PATH`)."""
+    ready: list[str] = []
+    failed: list[BaseException] = []
+    started, stop = threading.Event(), threading.Event()
+
+    def on_ready(address: str) -> None:
+        ready.append(address)
+        started.set()
+
+    def run() -> None:
+        try:
+            serve(service, host=host, port=port, socket_path=socket_path, on_ready=on_ready, stop=stop)
+        except BaseException as error:  # noqa: BLE001 - it is raised where the server was asked for
+            failed.append(error)
+        finally:
+            started.set()
+
+    thread = threading.Thread(target=run, name="server")
+    thread.start()
+    started.wait()
+    try:
+        if not ready:
+            raise failed[0]
+        yield ready[0]
+    finally:
+        stop.set()
+        thread.join()
+
+
+async def _serve(
+    service: Service,
+    listeners: list[tuple[socket.socket, bool]],
+    address: str,
+    on_ready: Callable[[str], None],
+    stop: threading.Event,
+) -> None:
+    front = Front(service, Rates(service.counters))
+    apps = [App(front, local=local) for _, local in listeners]
+    servers = [_Server(_config(app)) for app in apps]
+    loop = asyncio.get_running_loop()
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+    tasks = [
+        asyncio.create_task(server.serve(sockets=[listener]))
+        for server, (listener, _) in zip(servers, listeners, strict=True)
+    ]
+    try:
+        for server in servers:
+            await server.listening.wait()
+        on_ready(address)
+        await _until(stop, tasks, front.rates)
+    finally:
+        front.stopping = True
+        for server in servers:
+            server.should_exit = True
+        await asyncio.gather(*tasks)
+        for app in apps:
+            app.close()
+
+
+async def _until(stop: threading.Event, tasks: list[asyncio.Task[None]], rates: Rates) -> None:
+    """Wait for the event, which any thread or a signal may set, and take a sample now and then."""
+    loop = asyncio.get_running_loop()
+    due_s = loop.time() + _SAMPLE_S
+    while not stop.is_set() and not any(task.done() for task in tasks):
+        await asyncio.sleep(_TICK_S)
+        if loop.time() >= due_s:
+            rates.sample()
+            due_s = loop.time() + _SAMPLE_S
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn, without its signal handlers: there are two of them in one loop, and `serve` has its own."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+        finally:
+            self.listening.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _config(app: App) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        loop="none",
+        http="httptools",
+        ws="none",
+        interface="asgi3",
+        lifespan="off",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        headers=SECURITY_HEADERS,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {host}: {error.strerror}") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Inherited by connections. Answers are short: waiting to fill a packet would delay each by up to 40 ms.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror} (http.host, http.port)") from error
+    return listener
+
+
+def _listen_locally(path: Path) -> socket.socket:
+    """A socket file of mode 0600, bound through its folder: the system allows 107 bytes for a path."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    folder = -1
+    try:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        path.unlink(missing_ok=True)
+        # The mode of the socket's inode before it is bound is the mode of the file: it is never open to others.
+        os.fchmod(listener.fileno(), 0o600)
+        listener.bind(f"/proc/self/fd/{folder}/{path.name}")
+        path.chmod(0o600)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"cannot listen on {path}: {error.strerror}") from error
+    finally:
+        if folder >= 0:
+            os.close(folder)
+    return listener
+
+
+def _url(host: str, listener: socket.socket) -> str:
+    port = listener.getsockname()[1]
+    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
+    return f"http://{shown}:{port}"

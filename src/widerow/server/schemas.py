@@ -1,0 +1,214 @@
+"""The shapes of requests and answers, as JSON Schema for `/openapi.json`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from widerow.codec.answer import ARROW, CSV, JSON
+from widerow.model.device import MetricKind
+from widerow.model.token import Role
+
+Schema = dict[str, Any]
+
+TEXT: Schema = {"type": "string"}
+WHOLE: Schema = {"type": "integer", "minimum": 0}
+NUMBER: Schema = {"type": "number"}
+FLAG: Schema = {"type": "boolean"}
+TIME: Schema = {"type": "string", "format": "date-time"}
+MAYBE_TIME: Schema = {"type": ["string", "null"], "format": "date-time"}
+CURSOR: Schema = {"type": ["string", "null"], "description": "Ask again with `after` set to this; null: that was all."}
+BINARY: Schema = {"type": "string", "format": "binary"}
+
+
+def ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def array(items: Schema, **limits: int) -> Schema:
+    return {"type": "array", "items": items, **limits}
+
+
+def of(properties: dict[str, Schema], required: tuple[str, ...] | None = None) -> Schema:
+    """An object with these properties, all of them required unless said otherwise."""
+    needed = list(properties) if required is None else list(required)
+    return {"type": "object", "properties": properties, **({"required": needed} if needed else {})}
+
+
+def table_of(shape: Schema) -> dict[str, Schema]:
+    """A tabular answer in each of its forms."""
+    return {JSON: shape, CSV: TEXT, ARROW: BINARY}
+
+
+_ERROR = of(
+    {
+        "code": {**TEXT, "description": "Stable: it never changes its meaning."},
+        "message": TEXT,
+        "tenant": TEXT,
+        "limit": {**TEXT, "description": "The limit that is spent."},
+        "allowed": NUMBER,
+        "seen": NUMBER,
+        "retry_after_s": NUMBER,
+    },
+    ("code", "message"),
+)
+_DEVICE_FIELDS: dict[str, Schema] = {
+    "display_name": TEXT,
+    "type": TEXT,
+    "location": TEXT,
+    "tags": {"type": "object", "additionalProperties": {"type": ["string", "null"]}},
+    "profile": of({"reports_per_s": NUMBER, "max_reports_per_s": NUMBER}, ()),
+}
+_METRIC_FIELDS: dict[str, Schema] = {
+    "kind": {"type": "string", "enum": list(MetricKind)},
+    "unit": TEXT,
+    "description": TEXT,
+}
+_TENANT_FIELDS: dict[str, Schema] = {
+    "display_name": TEXT,
+    "limits": of({"writes_per_s": WHOLE, "storage_bytes": WHOLE, "devices": WHOLE, "series": WHOLE}, ()),
+    "retention": of({"raw": TEXT, "minute": TEXT, "hour": TEXT, "day": TEXT}, ()),
+    "registers_devices": FLAG,
+}
+_STORED: dict[str, Schema] = {"created": MAYBE_TIME, "revision": WHOLE}
+_TOKEN_FIELDS: dict[str, Schema] = {
+    "id": {**TEXT, "description": "Names the token without giving it away."},
+    "role": {"type": "string", "enum": list(Role)},
+    "tenant": TEXT,
+    "device": TEXT,
+    "description": TEXT,
+    "created": MAYBE_TIME,
+    "expires": MAYBE_TIME,
+}
+_FIGURES: dict[str, Schema] = {
+    "reports_per_s": NUMBER,
+    "values_per_s": NUMBER,
+    "reports": WHOLE,
+    "values": WHOLE,
+    "refused": WHOLE,
+}
+
+SCHEMAS: dict[str, Schema] = {
+    "Error": of({"error": _ERROR}),
+    "InfluxError": of({"code": TEXT, "message": TEXT, "error": TEXT}),
+    "Report": of(
+        {
+            "device": TEXT,
+            "time": {
+                "description": "RFC 3339, or an epoch in the request's precision; the time of receipt if it is left out.",
+                "type": ["string", "number"],
+            },
+            "values": {"type": "object", "additionalProperties": {"type": ["number", "string", "boolean"]}},
+            "tags": {"type": "object", "additionalProperties": TEXT},
+        },
+        ("device", "values"),
+    ),
+    "Refused": of(
+        {
+            "accepted": WHOLE,
+            "refused": WHOLE,
+            "refusals": array(of({"index": WHOLE, "code": TEXT, "reason": TEXT})),
+            "more": {**WHOLE, "description": "How many further refusals are not listed."},
+        },
+        ("accepted", "refused", "refusals"),
+    ),
+    "Device": of(
+        {
+            "name": TEXT,
+            **_DEVICE_FIELDS,
+            **_STORED,
+            "placement": array(of({"from": TIME, "bucket": TEXT, "sub_buckets": WHOLE, "reason": TEXT})),
+        },
+        ("name", "revision"),
+    ),
+    "DevicePatch": of(_DEVICE_FIELDS, ()),
+    "Devices": of({"devices": array(ref("Device")), "next": CURSOR}),
+    "DeviceBatch": of({"devices": array(of({"name": TEXT, **_DEVICE_FIELDS}, ("name",)), minItems=1, maxItems=10_000)}),
+    "DeviceResults": of(
+        {
+            "created": WHOLE,
+            "updated": WHOLE,
+            "refused": WHOLE,
+            "results": array(
+                of(
+                    {
+                        "index": WHOLE,
+                        "name": TEXT,
+                        "outcome": {"type": "string", "enum": ["created", "updated", "refused"]},
+                        "revision": WHOLE,
+                        "code": TEXT,
+                        "reason": TEXT,
+                    },
+                    ("index", "outcome"),
+                )
+            ),
+        }
+    ),
+    "Series": of(
+        {
+            "series": array(
+                of(
+                    {
+                        "device": TEXT,
+                        "metric": TEXT,
+                        "points": array(
+                            {
+                                "type": "array",
+                                "prefixItems": [{"type": ["string", "number"]}, {"type": ["number", "string"]}],
+                                "description": "Time and value.",
+                            }
+                        ),
+                    }
+                )
+            ),
+            "next": CURSOR,
+        }
+    ),
+    "LatestRequest": of({"devices": array(TEXT, minItems=1, maxItems=10_000), "metrics": array(TEXT)}, ("devices",)),
+    "Metric": of({"name": TEXT, **_METRIC_FIELDS, **_STORED}),
+    "MetricPatch": of(_METRIC_FIELDS, ()),
+    "Metrics": of({"metrics": array(ref("Metric")), "next": CURSOR}),
+    "Tenant": of(
+        {"name": TEXT, **_TENANT_FIELDS, "raw_epochs": array(of({"from": TIME, "raw": TEXT})), **_STORED},
+        ("name", "revision"),
+    ),
+    "TenantPatch": of(_TENANT_FIELDS, ()),
+    "NewTenant": of({"name": {"type": "string", "pattern": "^[a-z0-9-]{1,64}$"}, **_TENANT_FIELDS}, ("name",)),
+    "Tenants": of({"tenants": array(ref("Tenant")), "next": CURSOR}),
+    "Token": of(_TOKEN_FIELDS),
+    "NewToken": of(
+        {key: _TOKEN_FIELDS[key] for key in ("role", "tenant", "device", "description")}
+        | {"expires": {**TEXT, "description": "RFC 3339, epoch milliseconds, or relative such as +90d."}},
+        ("role",),
+    ),
+    "MadeToken": of({"token": {**TEXT, "description": "The secret, shown this once."}, **_TOKEN_FIELDS}),
+    "Tokens": of({"tokens": array(ref("Token")), "next": CURSOR}),
+    "Erasure": of(
+        {
+            "device": {**TEXT, "description": "One device; all, if it is left out."},
+            "metric": TEXT,
+            "start": {"type": ["string", "integer"]},
+            "end": {"type": ["string", "integer"]},
+        },
+        ("metric", "start", "end"),
+    ),
+    "Status": of(
+        {
+            "version": TEXT,
+            "time": TIME,
+            "started": TIME,
+            "total": of({**_FIGURES, "tenants": WHOLE, "devices": WHOLE}),
+            "tenants": array(of({"name": TEXT, "display_name": TEXT, **_FIGURES, "devices": WHOLE})),
+            "store": of(
+                {
+                    "disk_bytes": WHOLE,
+                    "memory_bytes": WHOLE,
+                    "windows": WHOLE,
+                    "syncs": WHOLE,
+                    "in_flight_bytes": WHOLE,
+                }
+            ),
+        },
+        ("version", "time", "started", "total", "tenants"),
+    ),
+    "Health": of({"status": TEXT, "reasons": array(TEXT)}, ("status",)),
+}

@@ -1,0 +1,71 @@
+"""What a route is. The table itself is in `routes`.
+
+From one entry come the routing, who may use it, which parameters it knows, and its part of `/openapi.json`; so none of the
+four can be forgotten or disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from widerow.codec.answer import JSON, MEDIA_TYPES
+from widerow.model.token import Role
+from widerow.server.call import Answer, Call, Param
+from widerow.server.write import WriteKind
+
+Schema = Mapping[str, Any]
+Handler = Callable[[Call], Answer]
+
+JSON_ONLY = (JSON,)
+TABULAR = MEDIA_TYPES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """What a request carries: its forms by media type."""
+
+    doc: str
+    forms: Mapping[str, Schema]
+    example: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What a good answer carries: its forms by media type, none for an empty one."""
+
+    doc: str
+    forms: Mapping[str, Schema] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    method: str
+    path: str
+    """With its parameters in braces, as in OpenAPI."""
+    handler: Handler | WriteKind
+    roles: frozenset[Role] | None
+    """Who may use it; None: everybody, without a token."""
+    group: str
+    summary: str
+    doc: str = ""
+    parameters: tuple[Param, ...] = ()
+    body: Body | None = None
+    replies: Mapping[int, Reply]
+    errors: tuple[int, ...] = ()
+    """Statuses beyond those that any route of its kind has."""
+    offers: tuple[str, ...] = JSON_ONLY
+    """The forms of its answer; the first is given when none is asked for."""
+    quick: bool = False
+    """Answered on the event loop: it never waits, and must answer even when all threads are busy."""
+
+    @property
+    def id(self) -> str:
+        """How it is named in metrics and logs."""
+        return f"{self.method} {self.path}"
+
+    def known(self) -> dict[str, Param]:
+        """Its query parameters."""
+        return {p.name: p for p in self.parameters if p.place == "query"}

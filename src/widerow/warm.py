@@ -1,0 +1,91 @@
+"""Compile every kernel by sending a few reports the whole way, so that no request waits for a compiler.
+
+`python -m widerow.warm` at set-up fills the cache on disk (about a minute); a server then starts in about two seconds.
+Kernels are compiled per kind of argument, so this must be the real path on the real engine, not a call of each function.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from widerow.codec import json as json_codec
+from widerow.codec import line as line_codec
+from widerow.codec.arrow import encode_arrow
+from widerow.codec.decoded import Decoded
+from widerow.config import Config, Store
+from widerow.model.batch import Report, batch_of
+from widerow.model.errors import WiderowError
+from widerow.model.tenant import Tenant
+from widerow.model.times import HOUR, SECOND, TimeSpan
+from widerow.pipeline.pipeline import INLINE_BYTES, Job, Outcome
+from widerow.service import Service
+from widerow.telemetry.placement import Epoch
+
+
+def warm_up() -> None:
+    """Compile, or load from the cache, everything that the path of a report and the questions about it need."""
+    line_codec.warm_up()
+    json_codec.warm_up()
+    with tempfile.TemporaryDirectory(prefix="widerow-warm-") as folder:
+        config = Config(
+            store=Store(url=f"rocksdb:{Path(folder) / 'store'}", cache_mib=8, write_buffer_mib=16, reserve_mib=0)
+        )
+        with Service.open(config) as service:
+            tenant = service.catalog.tenants.create(Tenant(name="warm"))
+            _write(service, tenant)
+            _ask(service, tenant)
+            service.delete_device(tenant, "d1")
+            service.purge()
+
+
+def _write(service: Service, tenant: Tenant) -> None:
+    now_us = service.clock.now_us()
+    places = service.telemetry.places
+    places.add_epoch(tenant.name, "d1", Epoch(places.earliest_epoch_us(), sub_buckets=4))
+    line = 'm,device=d{d},site=a x=1.5,y=2i,on=true,s="text" {t}\n'
+    small = "".join(line.format(d=d, t=(now_us - d * SECOND) * 1000) for d in range(5)).encode()
+    repeated = small + small + b"broken\n"
+    large = repeated * (INLINE_BYTES // len(repeated) + 1)
+    reports = b'[{"device": "d1", "time": %d, "values": {"x": 1.5, "s": "text"}, "tags": {"a": "b"}}]' % (now_us // 1000)
+    arrow = encode_arrow(batch_of([Report("d1", now_us - HOUR, {"x": 2.5, "s": "text"}, {"a": "b"}, now_us // 1000 * 1000)]))
+    bodies = service.bodies
+    for body in (small, repeated, large, small):
+        _send(service, tenant, body, bodies.lines(body, encoding="", precision="ns", max_bytes=1 << 30))
+    for body, media_type in ((reports, "application/json"), (arrow, "application/vnd.apache.arrow.stream")):
+        decode = bodies.reports(body, content_type=media_type, encoding="", precision="ms", max_bytes=1 << 30)
+        _send(service, tenant, body, decode)
+
+
+def _send(service: Service, tenant: Tenant, body: bytes, decode: Callable[[], Decoded]) -> None:
+    done = threading.Event()
+    outcomes: list[Outcome] = []
+
+    def finish(outcome: Outcome) -> None:
+        outcomes.append(outcome)
+        done.set()
+
+    # Twice at once, so that batches are merged, too.
+    service.pipeline.submit(Job(tenant, len(body), decode, lambda _: None))
+    service.pipeline.submit(Job(tenant, len(body), decode, finish))
+    done.wait()
+    if outcomes[0].error:
+        raise outcomes[0].error
+
+
+def _ask(service: Service, tenant: Tenant) -> None:
+    now_us = service.clock.now_us()
+    for metrics in (None, ["m_x"]):
+        for tags in (False, True):
+            span = TimeSpan(now_us - 2 * HOUR, now_us + SECOND)
+            service.queries.series(tenant, "d1", span=span, limit=3, metrics=metrics, tags=tags)
+        service.queries.latest(tenant, ["d1", "d2"], metrics=metrics)
+
+
+if __name__ == "__main__":
+    try:
+        warm_up()
+    except WiderowError as error:
+        raise SystemExit(f"warming up failed: {error}") from error

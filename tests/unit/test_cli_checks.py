@@ -1,0 +1,67 @@
+"""The verdicts of `widerow doctor`."""
+
+from __future__ import annotations
+
+from widerow.cli import checks
+from widerow.cli.checks import GIB, MIB, Check, Verdict
+from widerow.config import build
+from widerow.model.times import SECOND
+
+NOW_US = 1_763_000_000 * SECOND
+
+
+def verdict(check: Check, want: Verdict) -> None:
+    assert check.verdict is want, check
+    assert bool(check.todo) == (want in (Verdict.WARN, Verdict.FAIL)), check
+
+
+def test_disk() -> None:
+    verdict(checks.check_disk(500 * GIB, 1000 * GIB, 64 * MIB), Verdict.OK)
+    verdict(checks.check_disk(600 * MIB, 1000 * GIB, 64 * MIB), Verdict.WARN)
+    verdict(checks.check_disk(63 * MIB, 1000 * GIB, 64 * MIB), Verdict.FAIL)
+
+
+def test_the_middle_sync_decides_not_the_slowest() -> None:
+    verdict(checks.check_sync([0.001] * 9 + [5.0]), Verdict.OK)
+    verdict(checks.check_sync([0.05] * 10), Verdict.WARN)
+    verdict(checks.check_sync([0.5] * 10), Verdict.FAIL)
+
+
+def test_a_clock_behind_the_stores_files_fails() -> None:
+    verdict(checks.check_clock(NOW_US, NOW_US), Verdict.OK)
+    verdict(checks.check_clock(NOW_US, None), Verdict.OK)
+    verdict(checks.check_clock(NOW_US, NOW_US + 60 * SECOND), Verdict.FAIL)
+    verdict(checks.check_clock(0, None), Verdict.FAIL)
+
+
+def test_a_difference_between_clocks_counts_beyond_the_round_trip() -> None:
+    def check(skew_s: float, trip_s: float, want: Verdict) -> None:
+        verdict(checks.check_skew(round(skew_s * SECOND), round(trip_s * SECOND), 300 * SECOND), want)
+
+    check(0.3, 0.1, Verdict.OK)
+    check(-30.0, 29.5, Verdict.OK)
+    check(-30.0, 0.1, Verdict.WARN)
+    check(301.0, 0.1, Verdict.FAIL)
+
+
+def test_compaction() -> None:
+    verdict(checks.check_compaction(None), Verdict.SKIPPED)
+    verdict(checks.check_compaction(0), Verdict.OK)
+    verdict(checks.check_compaction(5 * GIB), Verdict.WARN)
+    verdict(checks.check_compaction(100 * GIB), Verdict.FAIL)
+
+
+def test_memory_is_held_against_what_the_settings_allow() -> None:
+    config = build({"store": {"cache_mib": 1024, "write_buffer_mib": 512}, "pipeline": {"max_in_flight_mib": 512}}, {})
+    verdict(checks.check_memory(8 * GIB, config), Verdict.OK)
+    verdict(checks.check_memory(2 * GIB, config), Verdict.WARN)
+    verdict(checks.check_memory(1 * GIB, config), Verdict.FAIL)
+
+
+def test_files_versions_and_settings() -> None:
+    verdict(checks.check_files(65536), Verdict.OK)
+    verdict(checks.check_files(1024), Verdict.WARN)
+    verdict(checks.check_version("1.0", "1.0"), Verdict.OK)
+    verdict(checks.check_version("1.0", "1.1"), Verdict.WARN)
+    verdict(checks.check_settings(build({}, {})), Verdict.OK)
+    verdict(checks.check_settings(build({"http": {"host": "0.0.0.0"}}, {})), Verdict.WARN)
