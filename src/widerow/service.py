@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from widerow.catalog.catalog import Catalog, CatalogSettings
@@ -20,14 +20,14 @@ from widerow.engine.port import Engine
 from widerow.engine.rocksdb import RocksSettings
 from widerow.ingest.bodies import Bodies
 from widerow.model.device import Device
-from widerow.model.errors import NotFound, Rejected, WiderowError
+from widerow.model.errors import Conflict, WiderowError
 from widerow.model.tenant import Tenant
 from widerow.model.times import MS, SECOND, Clock, SystemClock, TimeSpan, whole_ms
 from widerow.ops.counters import Counters
 from widerow.pipeline.pipeline import Pipeline, PipelineSettings
 from widerow.query.raw import Queries
 from widerow.schema.tables import TABLES
-from widerow.telemetry.erasure import EVER, Mark
+from widerow.telemetry.erasure import EVER
 from widerow.telemetry.placement import Epoch
 from widerow.telemetry.store import Telemetry, TelemetrySettings
 
@@ -49,6 +49,7 @@ class Service:
     bodies: Bodies
     started_us: int
     _housekeeper: Housekeeper | None = None
+    _purging: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def open(cls, config: Config, clock: Clock | None = None) -> Service:
@@ -135,21 +136,28 @@ class Service:
     def delete_device(self, tenant: Tenant, name: str, *, expected: int | None = None) -> None:
         """Forget a device and erase its data: unreadable on return, off the disk soon after."""
         self.catalog.devices.delete(tenant.name, name, expected=expected)
-        self._erase(tenant.name, device=name)
+        self._erase(tenant, device=name)
+
+    def create_tenant(self, tenant: Tenant) -> Tenant:
+        """A new tenant. One of that name that is being deleted must be gone first."""
+        if any(
+            name == tenant.name and mark.whole and not mark.device for name, mark, _ in self.telemetry.erasure.unfinished()
+        ):
+            raise Conflict(f"tenant {tenant.name!r} is still being deleted: try again in a moment")
+        return self.catalog.tenants.create(tenant)
 
     def delete_tenant(self, name: str) -> None:
-        """Forget a tenant, its devices, metrics and tokens, and erase its data."""
-        self.catalog.tenants.get(name)
+        """Forget a tenant and its tokens, and erase its data; its devices and metrics go with the last of it."""
+        tenant = self.catalog.tenants.get(name)
         self.catalog.tokens.revoke_all(name)
-        self._erase(name)
+        self._erase(tenant)
+        self.catalog.tenants.delete(name)
 
-    def erase(self, tenant: Tenant, *, device: str = "", metric: str = "", span: TimeSpan = EVER) -> None:
+    def erase(self, tenant: Tenant, *, metric: str, device: str = "", span: TimeSpan = EVER) -> None:
         """Erase a metric over a span, of one device or of all."""
-        if not metric:
-            raise Rejected("name the metric to erase; a whole device is deleted instead", code="metric")
-        self._erase(tenant.name, device=device, metric=metric, span=span)
+        self._erase(tenant, device=device, metric=metric, span=span)
 
-    def _erase(self, tenant: str, *, device: str = "", metric: str = "", span: TimeSpan = EVER) -> None:
+    def _erase(self, tenant: Tenant, *, device: str = "", metric: str = "", span: TimeSpan = EVER) -> None:
         self.telemetry.erase(tenant, device=device, metric=metric, span=span)
         self._wait_for_next_ms()
         if self._housekeeper:
@@ -164,33 +172,17 @@ class Service:
             threading.Event().wait(0.0005)
 
     def purge(self) -> int:
-        """Take everything that was erased off the disk; gives the number of marks worked off."""
-        done = 0
-        for tenant_name, mark, place in self.telemetry.erasure.unfinished():
-            try:
-                tenant = self.catalog.tenants.get(tenant_name)
-            except NotFound:
-                tenant = Tenant(name=tenant_name)
-            devices = [mark.device] if mark.device else self._devices(tenant_name)
-            self.telemetry.purge(tenant, mark, place, devices)
-            if mark.whole and not mark.device:
-                self._forget_tenant(tenant_name, mark)
-            done += 1
-        return done
-
-    def _devices(self, tenant: str) -> list[str]:
-        return [device.name for device in self.catalog.devices.list(tenant).devices]
-
-    def _forget_tenant(self, name: str, mark: Mark) -> None:
-        """The last step, so that a job cut short still finds the tenant's devices."""
-        try:
-            tenant = self.catalog.tenants.get(name)
-        except NotFound:
-            return
-        if tenant.created_us <= mark.version_us:
-            self.catalog.devices.delete_all(name)
-            self.catalog.metrics.delete_all(name)
-            self.catalog.tenants.delete(name)
+        """Take everything that was erased off the disk; gives the number of marks worked off. One at a time."""
+        with self._purging:
+            unfinished = self.telemetry.erasure.unfinished()
+            for tenant, mark, place in unfinished:
+                devices = [mark.device] if mark.device else [d.name for d in self.catalog.devices.list(tenant).devices]
+                self.telemetry.purge(tenant, mark, devices)
+                if mark.whole and not mark.device:
+                    self.catalog.devices.delete_all(tenant)
+                    self.catalog.metrics.delete_all(tenant)
+                self.telemetry.erasure.finish(tenant, mark, place)
+            return len(unfinished)
 
     def refresh_gauges(self) -> None:
         """Bring the figures that are read, not counted, up to date."""

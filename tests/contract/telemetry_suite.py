@@ -143,7 +143,7 @@ class TelemetrySuite:
         old = [Report("d", now - i * MINUTE, {"x": float(i)}, {}, now - SECOND) for i in range(3)]
         spared = Report("e", now, {"x": 9.0}, {}, now - SECOND)
         self.write(t, [*old, spared])
-        t.erase("acme", device="d")
+        t.erase(ACME, device="d")
         for process in (t, self.telemetry(engine, clock)):
             assert self.read(process, "d", TimeSpan(0, now + 1)) == []
             assert points_of(process.latest(ACME, ["d"])).time_us.tolist() == []
@@ -159,13 +159,14 @@ class TelemetrySuite:
         t = self.telemetry(engine, clock)
         now = clock.now_us() - clock.now_us() % MS
         self.write(t, [Report(d, now - i * HOUR, {"x": 1.0, "y": 2.0}, {}, now - SECOND) for d in "de" for i in range(3)])
-        t.erase("acme", device="d")
-        t.erase("acme", device="e", metric="x", span=TimeSpan(now - HOUR, now + 1))
+        t.erase(ACME, device="d")
+        t.erase(ACME, device="e", metric="x", span=TimeSpan(now - HOUR, now + 1))
         clock.time_us += SECOND
         self.write(t, [Report("d", now, {"x": 5.0}, {}, now + MS)])
         for tenant, mark, place in t.erasure.unfinished():
             assert tenant == "acme"
-            t.purge(ACME, mark, place, [mark.device])
+            t.purge(tenant, mark, [mark.device])
+            t.erasure.finish(tenant, mark, place)
         assert t.erasure.unfinished() == []
         stored = [p for chunk in engine.scan(t.table(30 * DAY), None) for p in plain(points_of([chunk]))]
         want = [("d", now, "x", 5.0), ("e", now - 2 * HOUR, "x", 1.0)]
@@ -178,6 +179,6 @@ class TelemetrySuite:
         other = Tenant(name="other")
         self.write(t, [Report("d", now, {"x": 1.0}, {}, 0)], ACME)
         self.write(t, [Report("d", now, {"x": 2.0}, {}, 0)], other)
-        t.erase("other")
+        t.erase(other)
         assert [p[3] for p in self.read(t, "d", TimeSpan(0, now + 1), ACME)] == [1.0]
         assert self.read(t, "d", TimeSpan(0, now + 1), other) == []

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from widerow.engine.rocksdb.keys import Strings, decode_keys, encode_key, encode_keys, split_key
+from widerow.engine.rows import Column
 from widerow.model.names import Coded
 from widerow.schema.table import KeyColumn
 
@@ -45,7 +46,7 @@ def test_no_partition_is_a_prefix_of_another(a: tuple[str, str, int, int, str], 
 
 @given(st.lists(rows, min_size=1, max_size=20))
 def test_bulk_keys_equal_single_keys_and_read_back(many: list[tuple[str, str, int, int, str]]) -> None:
-    values = {
+    values: dict[str, Column] = {
         "tenant": Coded.of([r[0] for r in many]),
         "device": Coded.of([r[1] for r in many]),
         "bucket": np.array([r[2] for r in many], np.int64),

@@ -8,12 +8,12 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from widerow.catalog.records import shard_of
 from widerow.catalog.tenants import MAX_EPOCHS, Tenants
 from widerow.engine.memory import MemoryEngine
 from widerow.model.errors import Conflict, Corrupt, NotFound, Rejected
 from widerow.model.tenant import Limits, Retention, RetentionEpoch, Tenant
 from widerow.model.times import DAY, MINUTE, MS, SECOND, ManualClock
+from widerow.schema.shards import shard_of
 from widerow.schema.tables import TABLES, TENANTS
 
 NOW_US = 1_800_000_000_000_000

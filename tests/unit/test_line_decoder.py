@@ -12,6 +12,7 @@ from reference.line import Row, decode, rows_of
 from widerow.codec.line import LineDecoder, LineNaming, warm_up
 from widerow.model.batch import CellKind, Report, reports_of
 from widerow.model.errors import REFUSAL_CODES, ConfigError, Rejected
+from widerow.model.times import MAX_TIME_US
 
 NOW_US = 1_700_000_000_000_000
 DECODER = LineDecoder(capacity=1 << 10)
@@ -75,9 +76,9 @@ def test_precisions() -> None:
 
     for spelling in ("ns", "n"):
         check(spelling, 1_999, 1)
-        check(spelling, 2**53 * 1000 + 999, 2**53)
+        check(spelling, MAX_TIME_US * 1000 + 999, MAX_TIME_US)
     for spelling in ("us", "u", "µ"):
-        check(spelling, 2**53, 2**53)
+        check(spelling, MAX_TIME_US, MAX_TIME_US)
     check("ms", 7, 7_000)
     check("s", 7, 7_000_000)
     check("m", 7, 420_000_000)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -54,7 +56,7 @@ def test_segments_cover_a_span_once(known: list[Epoch], a: int, b: int) -> None:
     span = TimeSpan(min(a, b), max(a, b))
     parts = [part for _, part in segments(known, span)]
     assert sum(p.stop_us - p.start_us for p in parts) == span.stop_us - span.start_us
-    assert all(p.stop_us == q.start_us for p, q in zip(parts, parts[1:], strict=False))
+    assert all(p.stop_us == q.start_us for p, q in pairwise(parts))
 
 
 @given(epochs, st.lists(times, min_size=1, max_size=20))

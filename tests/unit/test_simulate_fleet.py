@@ -83,10 +83,11 @@ def test_a_tame_fleet_reports_once_a_tick_each() -> None:
 
 
 def test_times_lie_within_their_tick_and_are_whole_milliseconds() -> None:
-    fleet = tame(40)
+    fleet = Fleet(3, 40, start_us=START_US + 999, interval_us=7_000_001, gaps=0, out_of_order=0)
+    assert fleet.start_us == START_US
     for tick in (0, 1, 77):
         time_us = fleet.batch(tick).time_us
-        low_us = START_US + tick * fleet.interval_us
+        low_us = START_US + tick * fleet.interval_us // MS * MS
         assert low_us <= time_us.min() <= time_us.max() < low_us + fleet.interval_us
         assert (time_us % MS == 0).all()
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from widerow.catalog.forms import check
 from widerow.catalog.match import Match, Page, cursor_of, read_cursor
-from widerow.catalog.records import FIRST_REVISION, Records, pack, shard_of, shards_of
+from widerow.catalog.records import FIRST_REVISION, Records, pack
 from widerow.catalog.roster import Roster
 from widerow.engine.port import Engine, Span
 from widerow.engine.rows import NEVER, Column, Rows
@@ -31,7 +31,8 @@ from widerow.model.intern import NameTable
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import SECOND, Clock, whole_ms
-from widerow.schema.tables import DEVICES, SHARDS
+from widerow.schema.shards import SHARDS, shard_of, shards_of
+from widerow.schema.tables import DEVICES
 
 KNOWN, UNKNOWN_DEVICE, DEVICE_LIMIT = 0, 1, 2
 """What `register` says of a name. The last two are refusals, with the codes `unknown-device` and `device-limit`."""

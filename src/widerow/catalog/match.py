@@ -16,7 +16,7 @@ import msgspec
 from widerow.model.check import MAX_NAME_BYTES, text_fault
 from widerow.model.device import Device
 from widerow.model.errors import Rejected
-from widerow.schema.tables import SHARDS
+from widerow.schema.shards import SHARDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

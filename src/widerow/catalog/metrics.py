@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from widerow.catalog.forms import check
-from widerow.catalog.records import FIRST_REVISION, Records, shards_of
+from widerow.catalog.records import FIRST_REVISION, Records
 from widerow.engine.port import Engine
 from widerow.engine.rows import rows_of
 from widerow.model.arrays import Flags
@@ -25,7 +25,8 @@ from widerow.model.batch import CellKind, Cells
 from widerow.model.device import Metric, MetricKind
 from widerow.model.names import Names
 from widerow.model.times import Clock, whole_ms
-from widerow.schema.tables import METRICS, SHARDS
+from widerow.schema.shards import SHARDS, shards_of
+from widerow.schema.tables import METRICS
 
 COUNTER_ENDINGS = ("_total", "_count")
 

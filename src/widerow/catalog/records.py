@@ -22,10 +22,9 @@ from widerow.model.arrays import Codes, Ints
 from widerow.model.batch import CellKind
 from widerow.model.check import name_fault
 from widerow.model.errors import Conflict, Corrupt, NotFound, Rejected, Unavailable
-from widerow.model.hashing import hash_names
-from widerow.model.names import Coded, Names
+from widerow.model.names import Coded
+from widerow.schema.shards import SHARDS, shard_of
 from widerow.schema.table import Table
-from widerow.schema.tables import SHARDS
 
 T = TypeVar("T")
 
@@ -172,15 +171,6 @@ def pack(value: object) -> str:
     for left_out in _IN_KEY_OR_COLUMN:
         fields.pop(left_out, None)
     return msgspec.json.encode(fields).decode()
-
-
-def shard_of(name: str) -> int:
-    return int(shards_of(Names.of((name,)))[0])
-
-
-def shards_of(names: Names) -> Ints:
-    """The shard of each name. Stored: never change."""
-    return (hash_names(names) % np.uint64(SHARDS)).astype(np.int64)
 
 
 def _bodies(rows: Rows) -> list[str]:

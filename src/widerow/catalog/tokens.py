@@ -26,7 +26,8 @@ from widerow.model.check import check_name, check_tenant
 from widerow.model.errors import NotFound, Rejected, Unauthorized
 from widerow.model.times import SECOND, Clock, format_time
 from widerow.model.token import Role, Token
-from widerow.schema.tables import SHARDS, TOKENS
+from widerow.schema.shards import SHARDS
+from widerow.schema.tables import TOKENS
 
 ID_DIGITS = 16
 _SECRET = re.compile(r"wr_[A-Za-z0-9_-]{43}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from widerow.cli.api import Api, in_path
 from widerow.cli.failure import Failed
-from widerow.model.times import MINUTE, MS, SECOND, SystemClock
+from widerow.model.times import MINUTE, MS, SECOND, SystemClock, bucket_start
 
 if TYPE_CHECKING:
     from widerow.simulate.drive import DriveReport
@@ -25,6 +25,8 @@ HISTORY_US = 10 * MINUTE
 HISTORY_REPORTS = 30_000
 """What is sent first, so that there is something to see: at most so long, and so many."""
 DESCRIPTION = "widerow demo"
+FORMAT = "json"
+"""With plain names of metrics; line protocol would put the type of the device in front."""
 
 
 @dataclass
@@ -60,7 +62,8 @@ def cast(devices: int, rate: float, now_us: int) -> list[Actor]:
     for place, (tenant, _, share) in enumerate(CAST):
         n = max(1, round(devices * share)) if place < len(CAST) - 1 else max(1, left)
         left -= n
-        fleet = Fleet(1 + place, n, start_us=now_us - history * interval_us, interval_us=interval_us)
+        # From a whole second on, so that times have as many decimals as a sensor gives.
+        fleet = Fleet(1 + place, n, start_us=bucket_start(now_us, SECOND) - history * interval_us, interval_us=interval_us)
         actors.append(Actor(tenant, fleet, n * SECOND / interval_us, history))
     return actors
 
@@ -79,7 +82,7 @@ def prepare(api: Api, actors: list[Actor]) -> None:
         _describe_devices(api, actor)
 
 
-def make_token(api: Api, role: str, tenant: str) -> str:
+def make_token(api: Api, role: str, tenant: str = "") -> str:
     made = api.post("/v1/admin/tokens", {"role": role, "tenant": tenant, "description": DESCRIPTION})
     secret: str = made["token"]
     return secret
@@ -101,31 +104,35 @@ def describe_metrics(api: Api, actor: Actor) -> None:
     """Units and kinds. A metric is known from its first report on, so this comes after the history."""
     known: dict[str, Any] = {m["name"]: m for m in api.get("/v1/metrics", tenant=actor.tenant)["metrics"]}
     for metric in actor.fleet.metric_records():
-        # Line protocol names a metric measurement_field; the measurement is the type of the device.
-        for name, found in known.items():
-            if name.endswith(f"_{metric.name}") or name == metric.name:
-                form = {"kind": metric.kind.value, "unit": metric.unit}
-                if any(found[key] != value for key, value in form.items()):
-                    api.patch(f"/v1/metrics/{in_path(name)}", form, tenant=actor.tenant)
+        found, form = known.get(metric.name), {"kind": metric.kind.value, "unit": metric.unit}
+        if found and any(found[key] != value for key, value in form.items()):
+            api.patch(f"/v1/metrics/{in_path(metric.name)}", form, tenant=actor.tenant)
 
 
 def send_history(target: str, actor: Actor, stop: threading.Event) -> None:
     """The past, as fast as it can be sent."""
+    _send_ticks(target, actor, 0, actor.history, stop)
+    if not actor.earlier and not stop.is_set():
+        raise Failed(f"none of the reports of {actor.tenant} was taken")
+
+
+def _send_ticks(target: str, actor: Actor, first: int, end: int, stop: threading.Event) -> None:
     from widerow.simulate.drive import drive  # noqa: PLC0415
 
+    if end <= first:
+        return
     done = drive(
         target,
         actor.fleet,
         token=actor.token,
-        format="json",
+        format=FORMAT,
         lines=1000,
         connections=1,
-        reports=actor.history * actor.fleet.devices,
+        first_tick=first,
+        reports=(end - first) * actor.fleet.devices,
         stop=stop,
     )
-    actor.earlier = done.acknowledged
-    if not done.acknowledged and not stop.is_set():
-        raise Failed(f"the demo's reports were not taken: {done}")
+    actor.earlier += done.acknowledged
 
 
 def keep_sending(target: str, actors: list[Actor], stop: threading.Event) -> Callable[[], None]:
@@ -147,18 +154,20 @@ def _send(target: str, actor: Actor, stop: threading.Event) -> None:
     def progress(report: DriveReport) -> None:
         actor.sent = report
 
-    behind_us = SystemClock().now_us() - actor.fleet.start_us
     try:
+        # What became past while the history was sent.
+        now = (SystemClock().now_us() - actor.fleet.start_us) // actor.fleet.interval_us
+        _send_ticks(target, actor, actor.history, now, stop)
         actor.sent = drive(
             target,
             actor.fleet,
             token=actor.token,
             rate=actor.rate,
-            format="json",
+            format=FORMAT,
             # A tenth of a second's reports in a request, so that what is shown moves.
             lines=max(1, min(1000, round(actor.rate / 10))),
             connections=1,
-            first_tick=behind_us // actor.fleet.interval_us,
+            first_tick=now,
             progress=progress,
             stop=stop,
         )

@@ -84,7 +84,8 @@ def _play(settings: Config, data: Path, devices: int, rate: float) -> None:
                 if not stop.is_set():
                     describe_metrics(api, actor)
             wait = keep_sending(url, actors, stop)
-            output.emit(welcome(url, data, actors, make_token(api, "admin", actors[0].tenant)))
+            tokens = make_token(api, "operator"), make_token(api, "admin", actors[0].tenant)
+            output.emit(welcome(url, data, actors, *tokens))
             _watch(actors, stop)
             wait()
     for actor in actors:
@@ -93,8 +94,8 @@ def _play(settings: Config, data: Path, devices: int, rate: float) -> None:
     output.note(f"stopped; {sum(actor.acknowledged() for actor in actors):,} reports are kept in {data}")
 
 
-def welcome(url: str, data: Path, actors: list[Actor], token: str) -> str:
-    """What to do now. Every line can be copied as it is."""
+def welcome(url: str, data: Path, actors: list[Actor], operator: str, token: str) -> str:
+    """What to do now. Every line can be copied as it is. The dashboard gets an operator's token, to show both tenants."""
     first = actors[0]
     device, interval_us = first.fleet.names[0], first.fleet.interval_us
     seconds = max(MINUTE, 4 * interval_us) // SECOND
@@ -105,8 +106,8 @@ def welcome(url: str, data: Path, actors: list[Actor], token: str) -> str:
         (
             f"Devices: {tenants}; together they send {sum(a.rate for a in actors):,.0f} reports/s.",
             "",
-            f"dashboard  {url}/#token={token}",
-            f"token      {token}",
+            f"dashboard  {url}/#token={operator}",
+            f"token      {token}  (reads and writes as {first.tenant})",
             f"try        curl -s -H {shlex.quote(f'Authorization: Bearer {token}')} {shlex.quote(asked)}",
             f"or         widerow latest {shlex.quote(device)} --tenant {first.tenant} --store {store}",
             "",

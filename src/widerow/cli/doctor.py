@@ -103,7 +103,9 @@ def _examine_server(api: Api, where: Where) -> Iterator[Check]:
     try:
         status = api.get("/v1/status")
     except Failed as error:
-        yield Check("status", Verdict.SKIPPED, f"{error.code}: {error}", "use the token of an operator to see more")
+        # Who gives a token expects it to be good; who gives none, to see less.
+        verdict = Verdict.FAIL if where.token else Verdict.SKIPPED
+        yield Check("status", verdict, f"{error.code}: {error}", "use the token of an operator to see more")
         return
     trip_us = round((perf_counter() - began_s) * SECOND)
     yield checks.check_version(__version__, status["version"])

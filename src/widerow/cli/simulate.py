@@ -19,7 +19,7 @@ import typer
 from widerow.cli import output
 from widerow.cli.failure import Failed, Misused
 from widerow.cli.session import Session, client
-from widerow.model.times import MS, SECOND, SystemClock, format_time, parse_duration, parse_time
+from widerow.model.times import MS, SECOND, SystemClock, bucket_start, format_time, parse_duration, parse_time
 
 if TYPE_CHECKING:  # NumPy and Arrow are behind these
     from widerow.simulate.drive import DriveReport
@@ -113,6 +113,7 @@ def _start_us(start: str | None, rate: float, count: int | None, devices: int, i
     now_us = SystemClock().now_us()
     if start is not None:
         return parse_time(start, now_us)
+    now_us = bucket_start(now_us, SECOND)
     if rate:
         return now_us
     if count is None:

@@ -17,7 +17,7 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
 MIN_TIME_US = 0
-MAX_TIME_US = 1 << 53
+MAX_TIME_US = (1 << 53) - 1
 """The year 2255: up to here a time is exact as a 64-bit float, too."""
 
 PRECISION_US = {"s": SECOND, "ms": MS, "us": 1}

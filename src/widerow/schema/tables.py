@@ -8,9 +8,6 @@ from widerow.model.tenant import GUARD_US
 from widerow.model.times import DAY, HOUR, format_duration
 from widerow.schema.table import KeyColumn, Table, Window
 
-SHARDS = 16
-"""Into how many partitions what a tenant has many of is spread. Stored: never change."""
-
 _TENANT = KeyColumn("tenant_id")
 _DEVICE = KeyColumn("device_id")
 _SHARD = KeyColumn("shard", "int")
@@ -71,10 +68,13 @@ ERASED = Table(
     "erased",
     partition=(_TENANT, _SHARD),
     clustering=(KeyColumn("revision", "int"),),
-    columns=("device_id", "metric_name", "start_us", "stop_us", "version_us", "done_us"),
+    columns=("device_id", "metric_name", "start_us", "stop_us", "version_us", "done_us", "classes"),
     conditional=True,
 )
-"""A log: what was erased, and up to which version. An empty device or metric means all."""
+"""A log: what was erased, and up to which version. An empty device or metric means all.
+
+`classes` are the raw retentions the data may be in, for taking it off the disk when its tenant is no longer known.
+"""
 
 META = Table("meta", partition=(KeyColumn("what"),), columns=("body",), conditional=True)
 """Facts about the store itself: its schema version, its id."""

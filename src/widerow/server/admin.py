@@ -25,7 +25,7 @@ def list_tenants(call: Call) -> Answer:
 def create_tenant(call: Call) -> Answer:
     form = call.form()
     name = _text(form, "name")
-    tenant = call.service.catalog.tenants.create(from_json(form, Tenant(name=name)))
+    tenant = call.service.create_tenant(from_json(form, Tenant(name=name)))
     return entity_answer(to_json(tenant), 201, {"Location": f"/v1/admin/tenants/{quote(name)}"})
 
 

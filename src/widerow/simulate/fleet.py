@@ -2,7 +2,8 @@
 
 Rule 1: a report is a pure function of (seed, device, tick). Batches may be asked for in any order and any slices, and the
 reports of two slices together are those of the whole.
-Rule 2: a report of tick t carries a time within [start + t * interval, start + (t + 1) * interval). Devices report in
+Rule 2: a report of tick t carries a time within [start + t * interval, start + (t + 1) * interval), in whole milliseconds
+unless the interval is shorter than a second. Devices report in
 rotation, so a sender that works through the devices at devices / interval sends each report at about its own time.
 Rule 3: networks misbehave on purpose: a report can be lost (`gaps`), come twice in its batch (`duplicates`), or come up to
 `MAX_DELAY` ticks later with the time it was made at (`out_of_order`). What is late at the last tick asked for is not seen.
@@ -56,7 +57,10 @@ class Fleet:
         for name, share in (("gaps", gaps), ("duplicates", duplicates), ("out_of_order", out_of_order)):
             if not 0 <= share <= 1:
                 raise Rejected(f"{name} is {share:g}: give a share from 0 to 1", code="simulate")
-        self.seed, self.devices, self.start_us, self.interval_us = seed, devices, start_us, interval_us
+        # Sensors stamp whole milliseconds; with intervals below a second that could give two reports one time.
+        self._stamp_us = MS if interval_us >= SECOND else 1
+        self.seed, self.devices, self.interval_us = seed, devices, interval_us
+        self.start_us = start_us - start_us % self._stamp_us
         self.gaps, self.duplicates, self.out_of_order = gaps, duplicates, out_of_order
         self.kinds = tuple(KINDS[name] for name in kinds or KINDS)
         self.names = Names.of(device_name(self._kind(i), i) for i in range(devices))
@@ -84,8 +88,7 @@ class Fleet:
         phase_us = device * (self.interval_us - wobble_us) // self.devices
         wobble = chance(self.seed, stream_of("time"), device, tick) * wobble_us
         time_us = self.start_us + tick * self.interval_us + phase_us + wobble.astype(np.int64)
-        # Sensors stamp whole milliseconds; with intervals below a second that could give two reports one time.
-        out: Ints = time_us - (time_us - self.start_us) % MS if self.interval_us >= SECOND else time_us
+        out: Ints = time_us - time_us % self._stamp_us
         return out
 
     def types(self, devices: slice = EVERYONE) -> list[str]:

@@ -19,6 +19,7 @@ from widerow.model.batch import Batch, CellKind
 from widerow.model.errors import Refusal
 from widerow.model.intern import NameTable
 from widerow.model.names import Coded, Names
+from widerow.model.tenant import Tenant
 from widerow.model.times import MAX_TIME_US, Clock, TimeSpan, format_time, whole_ms
 from widerow.schema.tables import ERASED
 from widerow.telemetry.facts import FactLog
@@ -34,6 +35,8 @@ class Mark:
     metric: str
     span: TimeSpan
     version_us: int
+    classes: tuple[int, ...] = ()
+    """The raw retentions its data may be in."""
     done: bool = False
     """Whether it is off the disk, too."""
 
@@ -89,12 +92,12 @@ class Erasure:
         self._log.follow(tenant)
         return self._marks.get(tenant) or _NO_MARKS
 
-    def erase(
-        self, tenant: str, *, device: str = "", metric: str = "", span: TimeSpan = EVER
-    ) -> tuple[Mark, tuple[int, int]]:
-        """Record a mark for everything received until now. Gives it with the place of its record."""
-        mark = Mark(device, metric, span, whole_ms(self._clock.now_us()))
-        return mark, self._log.add(tenant, device, self._fact(mark))
+    def erase(self, tenant: Tenant, *, device: str = "", metric: str = "", span: TimeSpan = EVER) -> Mark:
+        """Record a mark for everything received until now."""
+        classes = tuple(sorted({tenant.retention.raw_us, *(e.raw_us for e in tenant.raw_epochs)}))
+        mark = Mark(device, metric, span, whole_ms(self._clock.now_us()), classes)
+        self._log.add(tenant.name, device, self._fact(mark))
+        return mark
 
     def finish(self, tenant: str, mark: Mark, place: tuple[int, int]) -> None:
         """Note that the disk is clean of it."""
@@ -121,6 +124,7 @@ class Erasure:
             "stop_us": float(mark.span.stop_us),
             "version_us": float(mark.version_us),
             "done_us": 0.0,
+            "classes": ",".join(map(str, mark.classes)),
         }
 
     def _learn(self, tenant: str, fact: Row) -> None:
@@ -131,7 +135,10 @@ class Erasure:
 
 def _mark(fact: Row) -> Mark:
     span = TimeSpan(int(fact["start_us"]), int(fact["stop_us"]))
-    return Mark(str(fact["device_id"]), str(fact["metric_name"]), span, int(fact["version_us"]), bool(fact["done_us"]))
+    classes = tuple(int(c) for c in str(fact["classes"]).split(","))
+    return Mark(
+        str(fact["device_id"]), str(fact["metric_name"]), span, int(fact["version_us"]), classes, bool(fact["done_us"])
+    )
 
 
 def drop_erased_reports(marks: TenantMarks, batch: Batch) -> tuple[Batch, list[Refusal]]:

@@ -12,16 +12,9 @@ from collections.abc import Callable, Mapping
 
 from widerow.engine.port import Engine, Span
 from widerow.engine.rows import Row
-from widerow.model.hashing import hash_names
-from widerow.model.names import Names
 from widerow.model.times import Clock
+from widerow.schema.shards import SHARDS, shard_of
 from widerow.schema.table import Table
-from widerow.schema.tables import SHARDS
-
-
-def shard_of(name: str) -> int:
-    """The shard of a device (or of anything named). Stored: never change."""
-    return int(hash_names(Names.of((name,)))[0] % SHARDS)
 
 
 class FactLog:

@@ -14,12 +14,12 @@ from widerow.engine.rows import NEVER, Row, Rows
 from widerow.model.arrays import Codes, Flags, Ints
 from widerow.model.batch import Batch, Cells
 from widerow.model.errors import Rejected, Unavailable
-from widerow.model.hashing import hash_names
 from widerow.model.intern import NameTable
 from widerow.model.kernel import kernel
 from widerow.model.names import Coded, Names
 from widerow.model.times import HOUR, Clock, format_time
-from widerow.schema.tables import LAST_SEEN, PLACEMENTS, SHARDS
+from widerow.schema.shards import shards_of
+from widerow.schema.tables import LAST_SEEN, PLACEMENTS
 from widerow.telemetry.facts import FactLog
 from widerow.telemetry.placement import Epoch, place, place_all
 
@@ -154,7 +154,7 @@ def newly_seen(
     rows = np.flatnonzero(newest)
     # A device may enter two buckets in one batch; the engine keeps the row with the greater version.
     codes = batch.device.codes[rows]
-    shard = (hash_names(batch.device.names) % np.uint64(SHARDS)).astype(np.int64)
+    shard = shards_of(batch.device.names)
     n = len(rows)
     ids = device[rows]
     number = np.stack([bucket[rows], state.width_us[ids], state.subs[ids], keep_us[rows]], axis=1).astype(np.float64)

@@ -7,7 +7,7 @@ keeps data a while longer than it may be read (`GUARD_US`), for rolls that come 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,14 +17,13 @@ from widerow.engine.rows import NEVER, Column, Key, Rows
 from widerow.model.arrays import Ints
 from widerow.model.batch import Batch
 from widerow.model.errors import Refusal
-from widerow.model.hashing import hash_names
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import Clock, TimeSpan
+from widerow.schema.shards import shard_of, shards_of
 from widerow.schema.table import Table
-from widerow.schema.tables import LAST_SEEN, SHARDS, telemetry
+from widerow.schema.tables import LAST_SEEN, telemetry
 from widerow.telemetry.erasure import EVER, Erasure, Mark, drop_erased_reports, drop_erased_rows
-from widerow.telemetry.facts import shard_of
 from widerow.telemetry.placement import Epoch, Place, partitions, segments
 from widerow.telemetry.places import Places, newly_seen, place_batch
 
@@ -166,7 +165,7 @@ class Telemetry:
 
     def _last_seen(self, tenant: str, devices: Sequence[str]) -> Iterator[tuple[str, int, int, int]]:
         """(device, bucket, sub-buckets, retention) of those that were ever seen."""
-        shards = (hash_names(Names.of(devices)) % np.uint64(SHARDS)).tolist()
+        shards = shards_of(Names.of(devices)).tolist()
         keys: list[Key] = [(tenant, shard, device) for shard, device in zip(shards, devices, strict=True)]
         for rows in self._engine.scan(LAST_SEEN, keys):
             found = rows.keys["device_id"]
@@ -177,29 +176,28 @@ class Telemetry:
 
     # -- erasing
 
-    def erase(self, tenant: str, *, device: str = "", metric: str = "", span: TimeSpan = EVER) -> None:
+    def erase(self, tenant: Tenant, *, device: str = "", metric: str = "", span: TimeSpan = EVER) -> Mark:
         """Unreadable on return, and for ever."""
-        self.erasure.erase(tenant, device=device, metric=metric, span=span)
+        return self.erasure.erase(tenant, device=device, metric=metric, span=span)
 
-    def purge(self, tenant: Tenant, mark: Mark, place: tuple[int, int], devices: Sequence[str]) -> None:
-        """Take what a mark covers off the disk. May be repeated, and interrupted, at will."""
+    def purge(self, tenant: str, mark: Mark, devices: Iterable[str]) -> None:
+        """Take what a mark covers of these devices off the disk. May be repeated, and interrupted, at will."""
         now_us = self._clock.now_us()
         for device in devices:
-            epochs = self.places.epochs(tenant.name, device)
-            for keep_us, span in _class_segments(tenant, mark.span):
+            epochs = self.places.epochs(tenant, device)
+            for keep_us in mark.classes:
                 oldest = 0 if keep_us == 0 else max(0, now_us - keep_us - GUARD_US)
-                part = TimeSpan(min(max(span.start_us, oldest), span.stop_us), min(span.stop_us, now_us + GUARD_US))
-                keys: list[Key] = [(tenant.name, device, p.bucket, p.sub_bucket) for p in partitions(epochs, part)]
+                stop_us = min(mark.span.stop_us, now_us + GUARD_US)
+                part = TimeSpan(min(max(mark.span.start_us, oldest), stop_us), stop_us)
                 self._engine.delete(
                     self.table(keep_us),
-                    keys,
+                    [(tenant, device, p.bucket, p.sub_bucket) for p in partitions(epochs, part)],
                     Span(mark.span.start_us, mark.span.stop_us),
                     version_us=mark.version_us,
                     columns=[mark.metric] if mark.metric else None,
                 )
             if mark.whole:
-                self._forget_last_seen(tenant.name, device)
-        self.erasure.finish(tenant.name, mark, place)
+                self._forget_last_seen(tenant, device)
 
     def _forget_last_seen(self, tenant: str, device: str) -> None:
         self._engine.delete(LAST_SEEN, [(tenant, shard_of(device))], Span(device, device + "\0"), version_us=1 << 53)

@@ -1,0 +1,140 @@
+"""The routes that write and read telemetry."""
+
+from __future__ import annotations
+
+from widerow.codec.answer import ARROW, JSON
+from widerow.server import readings
+from widerow.server.auth import READERS, WRITERS
+from widerow.server.call import Param
+from widerow.server.parameters import AFTER, DEVICE, END, EPOCH, MATCH, METRICS, PAGE, POINTS, START, TENANT, precision
+from widerow.server.replies import json_form, tabular
+from widerow.server.schemas import BINARY, TEXT, array, ref
+from widerow.server.table import TABULAR, Body, Reply, Route
+from widerow.server.write import LINES_V1, LINES_V2, REPORTS
+
+_LINES = Body(
+    doc="Line protocol, plain or with Content-Encoding gzip or zstd.",
+    forms={"text/plain": TEXT},
+    example="weather,device=station-7 temperature=21.5,humidity=0.4 1700000000000000000",
+)
+_LINE_REPLIES = {204: Reply(doc="Every line is durable.")}
+_REPORTS = Body(
+    doc="One report or many; plain or with Content-Encoding gzip or zstd. Arrow is wide (device, time, a column for each "
+    "metric) or long (device, time, metric, value).",
+    forms={
+        JSON: {"oneOf": [ref("Report"), array(ref("Report"))]},
+        "application/x-ndjson": TEXT,
+        ARROW: BINARY,
+    },
+    example={"device": "press-7", "time": "2026-01-31T08:00:00Z", "values": {"temperature": 21.5, "state": "run"}},
+)
+
+WRITING: tuple[Route, ...] = (
+    Route(
+        method="POST",
+        path="/v1/write",
+        handler=REPORTS,
+        roles=WRITERS,
+        group="Writing",
+        summary="Write reports",
+        doc="Acknowledged means durable. A bad report is refused with a reason; its neighbours are kept.",
+        parameters=(precision("ms", ["s", "ms", "us", "ns"]), TENANT),
+        body=_REPORTS,
+        replies={
+            204: Reply(doc="All is kept."),
+            207: Reply(doc="Some is kept.", forms=json_form("Refused")),
+        },
+        errors=(413, 415, 422, 429, 503, 507),
+    ),
+    Route(
+        method="POST",
+        path="/write",
+        handler=LINES_V1,
+        roles=WRITERS,
+        group="Writing",
+        summary="Write line protocol, as to InfluxDB 1.x",
+        doc="Good lines are kept; 400 `partial write ... dropped=N` when some were not.",
+        parameters=(
+            precision("ns", ["ns", "n", "us", "u", "ms", "s", "m", "h"]),
+            Param(name="u", doc="Any user name."),
+            Param(name="p", doc="The token, where no Authorization header can be sent."),
+            Param(name="db", doc="Ignored: the token decides where data goes."),
+            Param(name="rp", doc="Ignored."),
+            TENANT,
+        ),
+        body=_LINES,
+        replies=_LINE_REPLIES,
+        errors=(413, 429, 503, 507),
+    ),
+    Route(
+        method="POST",
+        path="/api/v2/write",
+        handler=LINES_V2,
+        roles=WRITERS,
+        group="Writing",
+        summary="Write line protocol, as to InfluxDB 2.x",
+        doc="Good lines are kept; 400 `partial write ... dropped=N` when some were not.",
+        parameters=(
+            precision("ns", ["ns", "us", "ms", "s"]),
+            Param(name="org", doc="Ignored: the token decides where data goes."),
+            Param(name="bucket", doc="Ignored."),
+            TENANT,
+        ),
+        body=_LINES,
+        replies=_LINE_REPLIES,
+        errors=(413, 429, 503, 507),
+    ),
+)
+
+READING: tuple[Route, ...] = (
+    Route(
+        method="GET",
+        path="/v1/devices/{device}/series",
+        handler=readings.series,
+        roles=READERS,
+        group="Reading",
+        summary="Raw points of a device",
+        doc="Oldest first. An answer is cut between reports, never within one.",
+        parameters=(DEVICE, METRICS, START, END, POINTS, AFTER, EPOCH, TENANT),
+        replies=tabular("The points, by metric.", "Series"),
+        errors=(404,),
+        offers=TABULAR,
+    ),
+    Route(
+        method="GET",
+        path="/v1/devices/{device}/latest",
+        handler=readings.device_latest,
+        roles=READERS,
+        group="Reading",
+        summary="The latest value of each metric of a device",
+        parameters=(DEVICE, METRICS, EPOCH, TENANT),
+        replies=tabular("One point for each metric.", "Series"),
+        errors=(404,),
+        offers=TABULAR,
+    ),
+    Route(
+        method="POST",
+        path="/v1/latest",
+        handler=readings.many_latest,
+        roles=READERS,
+        group="Reading",
+        summary="The latest values of many devices",
+        doc="Devices that are unknown or silent have none.",
+        parameters=(EPOCH, TENANT),
+        body=Body(doc="Which devices, and which metrics (all, if left out).", forms=json_form("LatestRequest")),
+        replies=tabular("One point for each metric of each device.", "Series"),
+        errors=(413, 415),
+        offers=TABULAR,
+    ),
+    Route(
+        method="GET",
+        path="/v1/fleet/latest",
+        handler=readings.fleet_latest,
+        roles=READERS,
+        group="Reading",
+        summary="The latest values of the devices that match",
+        parameters=(*MATCH, METRICS, PAGE, AFTER, EPOCH, TENANT),
+        replies=tabular("One point for each metric of each device of the page.", "Series"),
+        offers=TABULAR,
+    ),
+)

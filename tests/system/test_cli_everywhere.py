@@ -1,0 +1,259 @@
+"""Every client command gives the same against a server, on a stopped store, and beside a running `serve`.
+
+The commands run in this process, which is quick; that they also run as a user starts them is in test_cli_processes.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from widerow.cli.main import app
+from widerow.model.times import SECOND, format_time
+
+START_US = (time.time_ns() // 1000 // SECOND - 600) * SECOND
+"""Ten minutes ago, the same for all three."""
+ODD = "Halle 3/Presse #6"
+_CREATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+
+
+@dataclass
+class Place:
+    """A way to reach a store, and what the commands said there."""
+
+    options: list[str]
+    said: list[tuple[str, int, str]] = field(default_factory=list)
+
+    def run(self, *arguments: str, code: int = 0, keep: bool = True) -> str:
+        """A command's standard output; it must end with `code`. What is kept is compared with the other places."""
+        result = CliRunner().invoke(app, [*arguments, *self.options])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == code, (arguments, result.output)
+        if keep:
+            errors = "".join(line for line in result.stderr.splitlines(keepends=True) if line.startswith("error:"))
+            self.said.append((" ".join(arguments), code, result.stdout + errors))
+        return result.stdout
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("WIDEROW_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+@contextmanager
+def served(store: str) -> Iterator[str]:
+    """`widerow serve` in a process of its own; gives its address."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "widerow.cli.main", "serve", "--store", store, "--port", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert f"at http://127.0.0.1:{port}" in line, line
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        process.stdout.close()
+
+
+def scenario(place: Place, folder: Path) -> None:
+    """A tenant from its first day to its last, with every client command."""
+    _tenants(place)
+    _devices(place, folder)
+    _telemetry(place, folder)
+    _tokens(place)
+    _end(place)
+
+
+def _tenants(place: Place) -> None:
+    place.run("tenant", "create", "acme", "--display-name", "Ümlaut & Co", "--retention", "raw=60d", "--json", keep=False)
+    place.run("tenant", "create", "acme", code=1)
+    place.run("tenant", "create", "No Slug", code=1)
+    place.run("tenant", "set", "acme", "--limit", "devices=100", "--limit", "writes_per_s=0")
+    place.run("tenant", "set", "acme", "--limit", "nosuch=1", code=1)
+    tenant = json.loads(place.run("tenant", "show", "acme", "--json", keep=False))
+    assert (tenant["limits"]["devices"], tenant["retention"]["raw"]) == (100, "60d")
+    assert [t["name"] for t in json.loads(place.run("tenant", "list", "--json", keep=False))] == ["acme"]
+    place.run("tenant", "list", keep=False)
+    place.run("tenant", "show", "globex", code=1)
+
+
+def _devices(place: Place, folder: Path) -> None:
+    inventory = folder / "fleet.csv"
+    inventory.write_text(f"name,type,location,tag:line\n{ODD},press,Hall 3,L1\nplain,oven,Hall 1,\n")
+    done = json.loads(place.run("device", "import", str(inventory), "--tenant", "acme", "--json"))
+    assert (done["created"], done["refused"]) == (2, 0)
+    bad = folder / "bad.json"
+    bad.write_text(json.dumps([{"name": "good"}, {"name": "bad\u0007"}]))
+    place.run("device", "import", str(bad), "--tenant", "acme", "--json", code=1)
+    bad.write_text(json.dumps([{"name": "bad\u0007"}]))
+    place.run("device", "import", str(bad), "--tenant", "acme", "--json", code=1)
+    place.run(
+        "device", "set", ODD, "--tenant", "acme", "--location", "Hall 4", "--tag", "a=b", "--untag", "line", keep=False
+    )
+    device = json.loads(place.run("device", "show", ODD, "--tenant", "acme", "--json", keep=False))
+    assert (device["location"], device["tags"]) == ("Hall 4", {"a": "b"})
+    place.run("device", "set", "made", "--tenant", "acme", "--type", "pump", code=1)
+    place.run("device", "set", "made", "--tenant", "acme", "--type", "pump", "--create")
+    place.run("device", "show", "made", "--tenant", "acme", keep=False)
+    place.run("device", "list", "--tenant", "acme")
+    found = json.loads(place.run("device", "list", "--tenant", "acme", "--tag", "a=b", "--json", keep=False))
+    assert [d["name"] for d in found] == [ODD]
+    place.run("device", "list", "--tenant", "acme", "--limit", "1")
+    place.run("device", "list", code=1)
+    place.run("device", "delete", "good", "--tenant", "acme", code=2)
+    place.run("device", "delete", "good", "--tenant", "acme", "--yes")
+    place.run("device", "show", "good", "--tenant", "acme", code=1)
+
+
+def _telemetry(place: Place, folder: Path) -> None:
+    start = format_time(START_US)
+    sent = json.loads(
+        place.run(
+            *("simulate", "--tenant", "acme", "--devices", "8", "--rate", "0", "--count", "160", "--format", "json"),
+            *("--interval", "5s", "--start", start, "--out-of-order", "0", "--lines", "8", "--connections", "1", "--json"),
+            keep=False,
+        )
+    )
+    assert sent["acknowledged"] >= 150
+    assert (sent["refused"], sent["failed"]) == (0, 0)
+    span = ("--start", start, "--end", format_time(START_US + 200 * SECOND))
+    device = "press-000000"
+    table = place.run("query", device, "--tenant", "acme", *span)
+    assert len(table.splitlines()) > 15
+    whole = json.loads(place.run("query", device, "--tenant", "acme", *span, "--json"))
+    points = sum(len(one["points"]) for one in whole["series"])
+    csv = place.run("query", device, "--tenant", "acme", *span, "--format", "csv")
+    assert len(csv.splitlines()) == 1 + points
+    for shape in ("arrow", "csv", "json", "table"):
+        file = folder / f"out.{shape}"
+        assert place.run("query", device, "--tenant", "acme", *span, "--format", shape, "-o", str(file)) == ""
+        assert file.stat().st_size
+    few = json.loads(place.run("query", device, "--tenant", "acme", *span, "-m", "force,power", "--limit", "10", "--json"))
+    assert {one["metric"] for one in few["series"]} == {"force", "power"}
+    assert sum(len(one["points"]) for one in few["series"]) == 10
+    place.run("query", "nosuch", "--tenant", "acme", code=1)
+    place.run("query", device, "--tenant", "acme", "--start", "yesterday", code=1)
+    latest = json.loads(place.run("latest", device, "--tenant", "acme", "--json"))
+    assert {one["device"] for one in latest} == {device}
+    assert len(json.loads(place.run("latest", "--tenant", "acme", "--json"))) > 8 * len(latest) // 2
+    assert place.run("latest", "--tenant", "acme", "--prefix", "press", "-m", "force", "--json") != "[]\n"
+    place.run("latest", device, "made", "--tenant", "acme", "--json")
+    place.run("latest", "nosuch", "--tenant", "acme", code=1)
+    place.run("metric", "list", "--tenant", "acme")
+    place.run("metric", "set", "force", "--tenant", "acme", "--unit", "kN", "--kind", "gauge", keep=False)
+    assert json.loads(place.run("metric", "show", "force", "--tenant", "acme", "--json", keep=False))["unit"] == "kN"
+    place.run("metric", "delete", "force", "--tenant", "acme", "--erase", "--yes", "--json")
+    assert "force" not in place.run("query", device, "--tenant", "acme", *span, "--json")
+    place.run("metric", "show", "force", "--tenant", "acme", code=1)
+
+
+def _tokens(place: Place) -> None:
+    token = place.run("token", "create", "acme", "--role", "device", "--device", ODD, "--expires", "30d", keep=False)
+    assert re.fullmatch(r"wr_[A-Za-z0-9_-]{43}\n", token)
+    made = json.loads(place.run("token", "create", "acme", "--role", "read", "--json", keep=False))
+    listed = json.loads(place.run("token", "list", "--tenant", "acme", "--json", keep=False))
+    assert [t["role"] for t in listed] == ["device", "read"]
+    assert "token" not in listed[0]
+    place.run("token", "revoke", made["id"], keep=False)
+    place.run("token", "revoke", made["id"], code=1, keep=False)
+    place.run("token", "create", "nosuch", "--role", "read", code=1)
+    place.run("token", "list", keep=False)
+
+
+def _end(place: Place) -> None:
+    checked = json.loads(place.run("doctor", "--json", keep=False))
+    assert checked["fail"] == 0, checked
+    place.run("doctor", keep=False)
+    place.run("tenant", "delete", "acme", code=2)
+    place.run("tenant", "delete", "acme", "--yes", "--json")
+    place.run("query", "plain", "--tenant", "acme", code=1, keep=False)
+
+
+def test_every_command_gives_the_same_everywhere(tmp_path: Path) -> None:
+    stopped = Place(["--store", f"rocksdb:{tmp_path}/stopped"])
+    scenario(stopped, tmp_path)
+
+    with served(f"rocksdb:{tmp_path}/beside"):
+        beside = Place(["--store", f"rocksdb:{tmp_path}/beside"])
+        scenario(beside, tmp_path)
+
+    store = f"rocksdb:{tmp_path}/remote"
+    operator = Place(["--store", store]).run("token", "create", "--operator").strip()
+    with served(store) as url:
+        remote = Place(["--server", url, "--token", operator])
+        scenario(remote, tmp_path)
+
+    assert len(stopped.said) > 30
+    assert beside.said == stopped.said
+    assert remote.said == stopped.said
+
+
+def test_a_tenants_token_needs_no_tenant_and_reaches_no_other(tmp_path: Path) -> None:
+    store = f"rocksdb:{tmp_path}/store"
+    local = Place(["--store", store])
+    for name in ("acme", "globex"):
+        local.run("tenant", "create", name)
+    local.run("device", "set", "d1", "--create", "--tenant", "acme")
+    admin = local.run("token", "create", "acme", "--role", "admin").strip()
+    writer = local.run("token", "create", "acme", "--role", "write").strip()
+    with served(store) as url:
+        remote = Place(["--server", url, "--token", admin])
+        assert [d["name"] for d in json.loads(remote.run("device", "list", "--json"))] == ["d1"]
+        remote.run("device", "list", "--tenant", "globex", code=1)
+        remote.run("tenant", "list", code=1)
+        write = Place(["--server", url, "--token", writer])
+        for of_tenant in ((), ("--tenant", "acme")):
+            count = ("--devices", "2", "--rate", "0", "--count", "4", "--gaps", "0")
+            assert json.loads(write.run("simulate", *count, *of_tenant, "--json"))["acknowledged"] >= 3
+        Place(["--server", url, "--token", "wr_wrong"]).run("device", "list", code=1)
+        Place(["--server", url, "--token", "wr_wrong"]).run("simulate", code=1, keep=False)
+
+
+def test_a_store_is_served_by_one_process_only(tmp_path: Path) -> None:
+    store = f"rocksdb:{tmp_path}/store"
+    with served(store):
+        result = CliRunner().invoke(app, ["serve", "--store", store])
+        assert result.exit_code == 1
+        assert "is being served by another process" in result.stderr
+    # A socket that was left behind by a process that was killed does not matter.
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(f"{tmp_path}/store/serve.sock")
+    Place(["--store", store]).run("tenant", "list")
+
+
+def test_a_store_that_another_process_has_open_without_a_socket_is_explained(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    Place(["--store", f"rocksdb:{folder}"]).run("tenant", "create", "acme")
+    code = (
+        "import sys; from rocksdict import Rdict; from pathlib import Path;"
+        "from widerow.engine.rocksdb.database import Database, RocksSettings;"
+        "db = Database(Path(sys.argv[1]), RocksSettings()); print('open', flush=True); sys.stdin.read(); db.close()"
+    )
+    command = [sys.executable, "-c", code, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "open\n"
+        result = CliRunner().invoke(app, ["tenant", "list", "--store", f"rocksdb:{folder}"])
+        holder.communicate()
+    assert result.exit_code == 1
+    assert "is open in another process" in result.stderr

@@ -1,0 +1,245 @@
+"""Bad input of every kind gets its status and its code, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from system.conftest import MAX_BODY_MIB, Site, now_ms
+from widerow.model.token import Role
+
+TOO_LARGE = (MAX_BODY_MIB << 20) + 1
+
+
+def write(site: Site, reports: Any, **parameters: str) -> httpx.Response:
+    body = reports if isinstance(reports, (str, bytes)) else json.dumps(reports)
+    headers = {"Content-Type": "application/json"}
+    return site.client(Role.WRITE).post("/v1/write", content=body, headers=headers, params=parameters)
+
+
+def code_of(answer: httpx.Response) -> str:
+    code: str = answer.json()["error"]["code"]
+    return code
+
+
+def refused(answer: httpx.Response) -> list[tuple[int, str]]:
+    return [(refusal["index"], refusal["code"]) for refusal in answer.json()["refusals"]]
+
+
+REFUSED = {
+    "no values": ({"device": "bad", "values": {}}, "no-values"),
+    "no device": ({"values": {"a": 1}}, "device-missing"),
+    "an empty device": ({"device": "", "values": {"a": 1}}, "name"),
+    "a device of 10 KB": ({"device": "x" * 10_240, "values": {"a": 1}}, "name"),
+    "a control character in a device": ({"device": "a\tb", "values": {"a": 1}}, "name"),
+    "a null character in a metric": ({"device": "bad", "values": {"a\x00b": 1}}, "name"),
+    "an empty metric": ({"device": "bad", "values": {"": 1}}, "name"),
+    "a metric of 257 bytes": ({"device": "bad", "values": {"ü" * 128 + "x": 1}}, "name"),
+    "a text of 33 KB": ({"device": "bad", "values": {"a": "x" * 33_000}}, "text-too-long"),
+    "an object as value": ({"device": "bad", "values": {"a": {}}}, "value-type"),
+    "2^63 milliseconds": ({"device": "bad", "time": 2**63, "values": {"a": 1}}, "time"),
+    "a time before 1970": ({"device": "bad", "time": -1, "values": {"a": 1}}, "time"),
+    "a time that is none": ({"device": "bad", "time": "yesterday", "values": {"a": 1}}, "time"),
+    "a time without its zone": ({"device": "bad", "time": "2026-01-01T00:00:00", "values": {"a": 1}}, "time"),
+    "a time ahead of the clock": ({"device": "bad", "time": "2200-01-01T00:00:00Z", "values": {"a": 1}}, "future"),
+    "a time of long ago": ({"device": "bad", "time": "2001-01-01T00:00:00Z", "values": {"a": 1}}, "too-old"),
+    "an integer beyond 2^53": ({"device": "bad", "values": {"a": 2**53 + 1}}, "integer-range"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_bad_report_is_refused_and_its_neighbours_are_kept(site: Site, what: str) -> None:
+    report, code = REFUSED[what]
+    alone = write(site, report)
+    assert alone.status_code == 422, alone.text
+    assert alone.json()["accepted"] == 0
+    assert refused(alone) == [(0, code)]
+    good = {"device": "good", "time": now_ms(), "values": {"a": 1}}
+    between = write(site, [good, report, {**good, "device": "better"}])
+    assert between.status_code == 207
+    assert (between.json()["accepted"], between.json()["refused"]) == (2, 1)
+    assert refused(between) == [(1, code)]
+    assert site.client().get("/v1/devices/bad").status_code == 404
+
+
+def test_two_values_for_one_cell_are_refused_and_a_repeat_is_harmless(site: Site) -> None:
+    report = {"device": "cells", "time": now_ms(), "values": {"a": 1}}
+    assert write(site, [report, report]).status_code == 204
+    answer = write(site, [report, {**report, "values": {"a": 2}}])
+    assert answer.status_code == 207
+    assert refused(answer) == [(1, "conflict")]
+    assert site.values("cells") == {"a": 1.0}
+
+
+BROKEN = {
+    "nothing": b"",
+    "half an object": b'{"device": "bad"',
+    "a number": b"17",
+    "NaN": b'{"device": "bad", "values": {"a": NaN}}',
+    "infinity": b'{"device": "bad", "values": {"a": -Infinity}}',
+    "1e999": b'{"device": "bad", "values": {"a": 1e999}}',
+    "bytes that are no text": b'{"device": "\xff\xfe", "values": {"a": 1}}',
+    "half a surrogate pair": b'{"device": "\\ud800", "values": {"a": 1}}',
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_body_that_cannot_be_read_is_refused(site: Site, what: str) -> None:
+    answer = write(site, BROKEN[what])
+    assert answer.status_code in (400, 422), answer.text
+    assert site.client().get("/v1/devices/bad").status_code == 404
+
+
+def test_a_body_without_a_report_says_so(site: Site) -> None:
+    answer = write(site, [])
+    assert (answer.status_code, code_of(answer)) == (400, "no-reports")
+
+
+def test_nan_and_infinities_of_line_protocol_are_refused(site: Site) -> None:
+    for word in ("nan", "NaN", "inf", "-Inf", "1e999"):
+        answer = site.client(Role.WRITE).post("/write", content=f"m,device=bad a={word}")
+        assert answer.status_code == 400, word
+    assert site.client().get("/v1/devices/bad").status_code == 404
+
+
+def test_at_most_a_thousand_refusals_are_listed(site: Site) -> None:
+    answer = write(site, [{"device": "bad", "values": {}}] * 1_200)
+    said = answer.json()
+    assert answer.status_code == 422
+    assert (said["refused"], len(said["refusals"]), said["more"]) == (1_200, 1_000, 200)
+    assert [refusal["index"] for refusal in said["refusals"]] == list(range(1_000))
+
+
+def test_wrong_types_and_encodings_are_not_understood(site: Site) -> None:
+    client = site.client()
+
+    def check(path: str, headers: dict[str, str], status: int, code: str) -> None:
+        answer = client.post(path, content=b"{}", headers=headers)
+        assert (answer.status_code, code_of(answer)) == (status, code)
+
+    check("/v1/write", {"Content-Type": "application/xml"}, 415, "unsupported")
+    check("/v1/write", {"Content-Type": "application/x-www-form-urlencoded"}, 415, "unsupported")
+    check("/v1/write", {"Content-Encoding": "br"}, 415, "unsupported")
+    check("/v1/write", {"Content-Encoding": "gzip"}, 400, "syntax")
+    check("/v1/write", {"Content-Type": "application/vnd.apache.arrow.stream"}, 400, "syntax")
+    check("/v1/latest", {"Content-Type": "text/csv"}, 415, "unsupported")
+
+
+def test_a_body_that_is_too_large_is_refused_however_it_comes(site: Site) -> None:
+    client = site.client()
+
+    def check(path: str, content: Any, **headers: str) -> None:
+        answer = client.post(path, content=content, headers=headers)
+        assert (answer.status_code, code_of(answer)) == (413, "too-large")
+
+    check("/v1/write", b" " * TOO_LARGE)
+    check("/v1/write", (b" " * 65_536 for _ in range(64)))  # in pieces, without a length
+    check("/v1/latest", b" " * TOO_LARGE)
+    bomb = httpx.Client(base_url=site.url, headers=client.headers)
+    with bomb:
+        import gzip  # noqa: PLC0415
+
+        packed = gzip.compress(b" " * (64 << 20))
+        answer = bomb.post("/v1/write", content=packed, headers={"Content-Encoding": "gzip"})
+        assert answer.status_code == 413
+
+
+def test_a_length_that_is_too_large_is_refused_before_the_body_is_sent(site: Site) -> None:
+    address = urlsplit(site.url)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=10)
+    try:
+        connection.putrequest("POST", "/v1/write")
+        connection.putheader("Authorization", f"Bearer {site.token(Role.WRITE)}")
+        connection.putheader("Content-Length", str(10 << 30))
+        connection.endheaders()
+        assert connection.getresponse().status == 413
+    finally:
+        connection.close()
+
+
+def test_unknown_parameters_are_named_with_those_that_exist(site: Site) -> None:
+    client = site.client()
+
+    def check(method: str, path: str, *words: str) -> None:
+        answer = client.request(method, path, content=b"{}" if method == "POST" else None)
+        assert (answer.status_code, code_of(answer)) == (400, "parameter")
+        for word in words:
+            assert word in answer.json()["error"]["message"]
+
+    site.write("typo", {"a": 1})
+    check("GET", "/v1/devices?tpye=pump", "tpye", "location", "prefix")
+    check("GET", "/v1/devices/typo/series?step=1m", "step", "start")
+    check("GET", "/v1/devices/typo/series?limit=0", "limit", "100000")
+    check("GET", "/v1/devices/typo/series?limit=many", "limit")
+    check("GET", "/v1/devices/typo/series?start=-1h&start=-2h", "start", "twice")
+    check("GET", "/v1/devices/typo/series?epoch=year", "epoch", "ms")
+    check("GET", "/v1/devices?tag=north", "NAME:VALUE")
+    check("GET", "/v1/devices?prefix=%ff", "UTF-8")
+    check("POST", "/v1/write?precison=s", "precison", "precision")
+
+
+def test_times_and_spans_that_make_no_sense_are_refused(site: Site) -> None:
+    site.write("spans", {"a": 1})
+
+    def check(query: str, code: str) -> None:
+        answer = site.client(Role.READ).get(f"/v1/devices/spans/series?{query}")
+        assert (answer.status_code, code_of(answer)) == (400, code)
+
+    check("start=now&end=-1h", "span")
+    check("start=tomorrow", "time")
+    check("start=99999999999999999999", "time")
+    check("after=nonsense", "cursor")
+    site_devices = site.client(Role.READ).get("/v1/devices?after=nonsense")
+    assert (site_devices.status_code, code_of(site_devices)) == (400, "cursor")
+
+
+def test_what_does_not_exist_is_not_found(site: Site) -> None:
+    client = site.client()
+
+    def check(method: str, path: str, status: int = 404, code: str = "not-found", body: Any = None) -> None:
+        answer = client.request(method, path, json=body)
+        assert (answer.status_code, code_of(answer)) == (status, code), path
+
+    check("GET", "/v1/devices/nobody")
+    check("GET", "/v1/devices/nobody/latest")
+    check("GET", "/v1/devices/nobody/series")
+    check("PATCH", "/v1/devices/nobody", body={"type": "pump"})
+    check("DELETE", "/v1/devices/nobody")
+    check("GET", "/v1/metrics/nothing")
+    check("DELETE", "/v1/admin/tokens/0123456789abcdef")
+    check("GET", "/v1/nothing", code="route")
+    check("GET", "/v1/devices/", code="route")
+    check("PUT", "/v1/devices/nobody", 405, "method-not-allowed", body={})
+    check("GET", "/v1/write", 405, "method-not-allowed")
+    check("GET", "/v1/devices/%FF", 400, "name")
+    check("GET", f"/v1/devices/{'x' * 10_240}")
+    assert client.put("/v1/devices/nobody").headers["allow"] == "DELETE, GET, PATCH"
+
+
+def test_a_form_that_cannot_be_given_is_not_acceptable(site: Site) -> None:
+    answer = site.client().get("/v1/devices", headers={"Accept": "image/png"})
+    assert (answer.status_code, code_of(answer)) == (406, "not-acceptable")
+
+
+def test_broken_json_of_other_routes_is_refused(site: Site) -> None:
+    def check(path: str, body: str, code: str) -> None:
+        answer = site.client().post(path, content=body)
+        assert (answer.status_code, code_of(answer)) == (400, code)
+
+    check("/v1/latest", "{", "syntax")
+    check("/v1/latest", "[" * 100_000, "syntax")
+    check("/v1/latest", "[]", "field")
+    check("/v1/latest", '{"devices": []}', "field")
+    check("/v1/latest", '{"devices": [1]}', "field")
+    check("/v1/latest", '{"devices": ["a"], "metric": ["b"]}', "field")
+    check("/v1/devices/batch", '{"devices": 7}', "field")
+    check("/v1/admin/tokens", '{"role": "king"}', "field")
+    check("/v1/admin/tokens", '{"role": "device"}', "token")
+    check("/v1/admin/tokens", '{"role": "read", "expires": "-1h"}', "token")
+    check("/v1/admin/erase", '{"metric": "a", "start": "-1h"}', "field")
+    check("/v1/admin/erase", '{"start": "-1h", "end": "now"}', "field")

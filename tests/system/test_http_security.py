@@ -1,0 +1,223 @@
+"""Every route of the table, walked with every kind of token.
+
+The list comes from the code: a route that is added and has no example here fails the first test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from system.conftest import OWN_DEVICE, Site, now_ms
+from widerow.model.token import Role
+from widerow.server.routes import ROUTES
+from widerow.server.table import Route
+
+SECRET = "umbra-marker"
+"""Part of every name and text of tenant umbra; acme must never see it."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A request that a route answers well, for whoever may make it."""
+
+    path: str
+    json: Any = None
+    content: str | None = None
+
+
+REPORT = {"device": OWN_DEVICE, "values": {"a": 1}}
+LINE = f"m,device={OWN_DEVICE} a=1"
+EXAMPLES = {
+    "POST /v1/write": Example("/v1/write", REPORT),
+    "POST /write": Example("/write", content=LINE),
+    "POST /api/v2/write": Example("/api/v2/write", content=LINE),
+    "GET /v1/devices/{device}/series": Example("/v1/devices/{device}/series"),
+    "GET /v1/devices/{device}/latest": Example("/v1/devices/{device}/latest"),
+    "POST /v1/latest": Example("/v1/latest", {"devices": ["{device}"]}),
+    "GET /v1/fleet/latest": Example("/v1/fleet/latest"),
+    "GET /v1/devices": Example("/v1/devices"),
+    "POST /v1/devices/batch": Example("/v1/devices/batch", {"devices": [{"name": "batched"}]}),
+    "GET /v1/devices/{device}": Example("/v1/devices/{device}"),
+    "PATCH /v1/devices/{device}": Example("/v1/devices/{device}", {"location": "hall"}),
+    "DELETE /v1/devices/{device}": Example("/v1/devices/{device}"),
+    "GET /v1/metrics": Example("/v1/metrics"),
+    "GET /v1/metrics/{metric}": Example("/v1/metrics/{metric}"),
+    "PATCH /v1/metrics/{metric}": Example("/v1/metrics/{metric}", {"unit": "K"}),
+    "DELETE /v1/metrics/{metric}": Example("/v1/metrics/{metric}"),
+    "GET /v1/admin/tenants": Example("/v1/admin/tenants"),
+    "POST /v1/admin/tenants": Example("/v1/admin/tenants", {"name": "walked"}),
+    "GET /v1/admin/tenants/{tenant}": Example("/v1/admin/tenants/{tenant}"),
+    "PATCH /v1/admin/tenants/{tenant}": Example("/v1/admin/tenants/{tenant}", {"display_name": "walked"}),
+    "DELETE /v1/admin/tenants/{tenant}": Example("/v1/admin/tenants/none-such"),
+    "GET /v1/admin/tokens": Example("/v1/admin/tokens"),
+    "POST /v1/admin/tokens": Example("/v1/admin/tokens", {"role": "read"}),
+    "DELETE /v1/admin/tokens/{id}": Example("/v1/admin/tokens/{id}"),
+    "POST /v1/admin/erase": Example("/v1/admin/erase", {"metric": "{metric}", "start": 0, "end": "now"}),
+    "GET /v1/status": Example("/v1/status"),
+    "GET /metrics": Example("/metrics"),
+    "GET /ping": Example("/ping"),
+    "GET /health/live": Example("/health/live"),
+    "GET /health/ready": Example("/health/ready"),
+    "GET /openapi.json": Example("/openapi.json"),
+    "GET /": Example("/"),
+}
+PUBLIC = {"GET /ping", "GET /health/live", "GET /health/ready", "GET /openapi.json", "GET /"}
+GUARDED = [route for route in ROUTES if route.roles is not None]
+
+
+def ids(route: Route) -> str:
+    return route.id
+
+
+def send(client: httpx.Client, route: Route, names: dict[str, str], **parameters: str) -> httpx.Response:
+    def filled(value: Any) -> Any:
+        if isinstance(value, str):
+            for name, real in names.items():
+                value = value.replace("{" + name + "}", real)
+            return value
+        if isinstance(value, dict):
+            return {key: filled(content) for key, content in value.items()}
+        return [filled(content) for content in value] if isinstance(value, list) else value
+
+    example = EXAMPLES[route.id]
+    return client.request(
+        route.method, filled(example.path), json=filled(example.json), content=example.content, params=parameters
+    )
+
+
+def names_of(site: Site, tenant: str, mark: str) -> dict[str, str]:
+    """A device, a metric and a token of a tenant, that exist."""
+    device, metric = f"{mark}-device", f"{mark}-metric"
+    site.write(device, {metric: f"{mark}-value", "n": 1}, tenant=tenant)
+    site.client(Role.ADMIN, tenant).patch(f"/v1/devices/{device}", json={"tags": {"t": f"{mark}-tag"}})
+    _, token = site.service.catalog.tokens.create(Role.READ, tenant=tenant, description=f"{mark}-token")
+    return {"device": device, "metric": metric, "tenant": tenant, "id": token.id}
+
+
+def test_every_route_has_an_example_here() -> None:
+    assert {route.id for route in ROUTES} == set(EXAMPLES)
+
+
+def test_only_these_routes_are_public(site: Site) -> None:
+    assert {route.id for route in ROUTES if route.roles is None} == PUBLIC
+    for route in ROUTES:
+        if route.roles is None:
+            assert send(site.client(None), route, {}).status_code in (200, 204)
+
+
+@pytest.mark.parametrize("route", GUARDED, ids=ids)
+def test_without_a_good_token_there_is_no_answer(site: Site, route: Route) -> None:
+    names = {"device": OWN_DEVICE, "metric": "a", "tenant": "acme", "id": "0" * 16}
+    bad = ["", "Bearer", "Bearer wr_wrong", f"Bearer wr_{'A' * 43}", "Basic Zm9v", "Digest x", "Bearer \xe4"]
+    for header in bad:
+        client = site.client(None)
+        if header:
+            client.headers["Authorization"] = header.encode("latin-1").decode("latin-1")
+        answer = send(client, route, names)
+        assert answer.status_code == 401, header
+        assert "Bearer" in answer.headers["WWW-Authenticate"]
+
+
+@pytest.mark.parametrize("route", GUARDED, ids=ids)
+def test_a_role_does_what_the_table_says_and_nothing_else(site: Site, route: Route) -> None:
+    assert route.roles is not None
+    names = names_of(site, "acme", "walk")
+    for role in (Role.READ, Role.WRITE, Role.DEVICE, Role.ADMIN):
+        answer = send(site.client(role), route, names)
+        if role in route.roles:
+            assert answer.status_code < 300 or answer.status_code == 404, answer.text
+            names = names_of(site, "acme", "walk")
+        else:
+            assert answer.status_code == 403
+            assert "role" in answer.text
+    operator = send(site.client(Role.OPERATOR), route, names, **_named(route))
+    assert operator.status_code < 300 or operator.status_code == 404, operator.text
+
+
+def _named(route: Route) -> dict[str, str]:
+    return {"tenant": "acme"} if "tenant" in route.known() else {}
+
+
+@pytest.mark.parametrize("route", GUARDED, ids=ids)
+def test_a_tenant_sees_nothing_of_another(site: Site, route: Route) -> None:
+    """With its own token, asking for the other's things by their names, and naming the other outright."""
+    names = names_of(site, "umbra", SECRET)
+    # An admin who erases or deletes a name it does not have succeeds or not; what counts is that the other keeps it.
+    for role in (Role.READ, Role.WRITE, Role.ADMIN, Role.DEVICE):
+        plain = send(site.client(role, "acme"), route, names)
+        # What was asked for may come back in an error; what the other stored may not.
+        shown = plain.text.replace(names["device"], "").replace(names["metric"], "")
+        assert SECRET not in shown, plain.text
+        if "tenant" in route.known():
+            assert send(site.client(role, "acme"), route, names, tenant="umbra").status_code == 403
+    values = site.values(names["device"], tenant="umbra")
+    assert values == {names["metric"]: f"{SECRET}-value", "n": 1.0}
+    assert names["id"] in {token.id for token in site.service.catalog.tokens.list("umbra")}
+
+
+def test_a_list_of_one_tenant_has_nothing_of_another(site: Site) -> None:
+    names_of(site, "umbra", SECRET)
+    for path in ("/v1/devices", "/v1/fleet/latest", "/v1/metrics", "/v1/admin/tokens", "/v1/status"):
+        for accept in ("application/json", "text/csv"):
+            answer = site.client(Role.ADMIN, "acme").get(path, headers={"Accept": accept})
+            assert SECRET not in answer.text
+            assert "umbra" not in answer.text
+
+
+def test_a_device_token_writes_as_its_device_only(site: Site) -> None:
+    client = site.client(Role.DEVICE)
+    mine = {"device": OWN_DEVICE, "time": now_ms(), "values": {"mine": 1}}
+    assert client.post("/v1/write", json=mine).status_code == 204
+    theirs = client.post("/v1/write", json={**mine, "device": "someone"})
+    assert theirs.status_code == 422
+    assert theirs.json()["refusals"][0]["code"] == "wrong-device"
+    both = client.post("/v1/write", json=[mine, {**mine, "device": "someone"}])
+    assert both.status_code == 207
+    assert site.client().get("/v1/devices/someone").status_code == 404
+
+
+def test_an_operator_names_the_tenant(site: Site) -> None:
+    client = site.client(Role.OPERATOR)
+    report = {"device": "operated", "time": now_ms(), "values": {"a": 1}}
+    unnamed = client.post("/v1/write", json=report)
+    assert unnamed.status_code == 400
+    assert "?tenant=" in unnamed.json()["error"]["message"]
+    assert client.post("/v1/write?tenant=nobody", json=report).status_code == 404
+    assert client.post("/v1/write?tenant=acme", json=report).status_code == 204
+    assert client.get("/v1/devices/operated?tenant=acme").status_code == 200
+    assert client.get("/v1/devices/operated?tenant=umbra").status_code == 404
+    assert client.get("/v1/devices").status_code == 400
+    assert client.get("/v1/devices?tenant=nobody").status_code == 404
+
+
+def test_an_admin_makes_no_operators_and_no_tokens_of_others(site: Site) -> None:
+    client = site.client(Role.ADMIN)
+    assert client.post("/v1/admin/tokens", json={"role": "operator"}).status_code == 403
+    assert client.post("/v1/admin/tokens", json={"role": "read", "tenant": "umbra"}).status_code == 403
+    assert client.get("/v1/admin/tenants/umbra").status_code == 403
+    assert client.patch("/v1/admin/tenants/acme", json={"limits": {"devices": 0}}).status_code == 403
+
+
+def test_a_revoked_or_expired_token_is_refused_at_once(site: Site) -> None:
+    made = site.client().post("/v1/admin/tokens", json={"role": "read"}).json()
+    client = site.client(None)
+    client.headers["Authorization"] = f"Bearer {made['token']}"
+    assert client.get("/v1/devices").status_code == 200
+    assert site.client().delete(f"/v1/admin/tokens/{made['id']}").status_code == 204
+    assert client.get("/v1/devices").status_code == 401
+    soon = site.service.clock.now_us() + 50_000
+    secret, _ = site.service.catalog.tokens.create(Role.READ, tenant="acme", expires_us=soon)
+    client.headers["Authorization"] = f"Bearer {secret}"
+    while site.service.clock.now_us() < soon:
+        pass
+    assert client.get("/v1/devices").status_code == 401
+
+
+def test_a_secret_is_shown_once(site: Site) -> None:
+    made = site.client().post("/v1/admin/tokens", json={"role": "write", "description": "once"}).json()
+    assert made["token"].startswith("wr_")
+    assert made["token"] not in site.client().get("/v1/admin/tokens").text

@@ -1,0 +1,256 @@
+"""Everything a user can set, see or run into is documented, and the documentation holds together."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from prometheus_client import Counter, Gauge, Histogram
+
+from widerow.cli.main import app
+from widerow.config import Config
+from widerow.engine.rocksdb import RocksEngine
+from widerow.model.batch import Report, batch_of
+from widerow.model.errors import REFUSAL_CODES, Refusal
+from widerow.model.tenant import Tenant
+from widerow.model.times import SECOND, ManualClock
+from widerow.ops.counters import Counters
+from widerow.schema.tables import TABLES
+from widerow.server.routes import ROUTES
+from widerow.telemetry.store import Telemetry, TelemetrySettings
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+SOURCES = ROOT / "src" / "widerow"
+PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text()
+
+
+def first_cells(text: str) -> list[str]:
+    """What stands between backticks in the first column of the tables of a page."""
+    return re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)
+
+
+def section(text: str, title: str) -> str:
+    """A second-level section of a page."""
+    return re.split(r"^## ", text.split(f"\n## {title}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+# -- settings
+
+
+def test_every_setting_is_documented_with_its_default_and_range() -> None:
+    rows = {cells[0].strip("`"): cells for cells in table_rows(page("reference/configuration.md")) if "." in cells[0]}
+    wanted = {}
+    for part in fields(Config):
+        for setting in fields(part.default_factory):  # type: ignore[arg-type]
+            name = f"{part.name}.{setting.name}"
+            wanted[name] = [
+                f"`{name}`",
+                f"`{shown(setting.default)}`",
+                range_of(setting.default, setting.metadata["low"], setting.metadata["high"]),
+                f"`WIDEROW_{part.name}_{setting.name}`".upper(),
+                setting.metadata["doc"],
+            ]
+    assert rows == wanted
+
+
+def table_rows(text: str) -> Iterator[list[str]]:
+    for line in text.splitlines():
+        if line.startswith("| `"):
+            yield [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def shown(default: Any) -> str:
+    if isinstance(default, tuple):
+        return "[" + ", ".join(f'"{value}"' for value in default) + "]"
+    return f'"{default}"' if isinstance(default, str) else str(default)
+
+
+def range_of(default: Any, low: float | None, high: float | None) -> str:
+    if low is not None:
+        return f"{low} to {high}"
+    return "text" if isinstance(default, str) else "list of texts"
+
+
+# -- errors
+
+
+def test_every_refusal_code_is_documented() -> None:
+    text = section(page("reference/errors.md"), "Refusals")
+    assert set(first_cells(text)) == set(REFUSAL_CODES)
+
+
+def test_every_error_code_is_documented() -> None:
+    text = page("reference/errors.md")
+    documented = set(first_cells(section(text, "Errors"))) | set(first_cells(section(text, "Errors of the command line")))
+    assert error_codes() - documented == set()
+
+
+def test_no_error_code_is_documented_that_does_not_exist() -> None:
+    assert set(first_cells(page("reference/errors.md"))) - error_codes() - set(REFUSAL_CODES) == set()
+
+
+def error_codes() -> set[str]:
+    """Codes of error classes, and those given to errors where they are raised (`code="..."`), in all sources."""
+    found = set()
+    for path in SOURCES.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Assign) and any(_names_code(target) for target in node.targets):
+                found |= _text(node.value)
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") != Refusal.__name__:
+                found |= {code for keyword in node.keywords if keyword.arg == "code" for code in _text(keyword.value)}
+    return found
+
+
+def _names_code(target: ast.expr) -> bool:
+    return (
+        target.id if isinstance(target, ast.Name) else target.attr if isinstance(target, ast.Attribute) else ""
+    ) == "code"
+
+
+def _text(node: ast.expr) -> set[str]:
+    return {node.value} if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value else set()
+
+
+# -- command line
+
+
+def test_every_command_is_documented() -> None:
+    text = page("reference/cli.md")
+    documented = set(re.findall(r"^###? `(widerow [^`]+)`$", text, re.MULTILINE))
+    assert documented == set(commands())
+
+
+def test_every_option_of_the_documented_commands_exists() -> None:
+    known = {option for options in commands().values() for option in options} | {"--version", "--help"}
+    for path in PAGES:
+        for line in path.read_text().splitlines():
+            if line.lstrip().startswith("widerow "):
+                given = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", line))
+                assert given <= known, f"{path.relative_to(ROOT)}: {line}"
+
+
+def commands() -> dict[str, set[str]]:
+    """Every command and group of the command line, with its options."""
+    out: dict[str, set[str]] = {}
+
+    def walk(command: Any, name: str) -> None:
+        for child_name, child in getattr(command, "commands", {}).items():
+            out[f"{name} {child_name}"] = {
+                option for p in child.params for option in [*p.opts, *p.secondary_opts] if option.startswith("--")
+            }
+            walk(child, f"{name} {child_name}")
+
+    walk(typer.main.get_command(app), "widerow")
+    return out
+
+
+# -- HTTP
+
+
+def test_every_route_is_documented() -> None:
+    documented = set(re.findall(r"^### `([A-Z]+ /[^`]*)`$", page("reference/http.md"), re.MULTILINE))
+    assert documented == {f"{route.method} {route.path}" for route in ROUTES}
+
+
+# -- metrics
+
+
+def test_every_exported_metric_is_documented_with_its_type_and_labels() -> None:
+
+    wanted = {}
+    for metric in vars(Counters()).values():
+        if isinstance(metric, (Counter, Gauge, Histogram)):
+            (family,) = metric.describe()
+            name = family.name + ("_total" if family.type == "counter" else "")
+            wanted[name] = (family.type, ", ".join(f"`{label}`" for label in metric._labelnames))
+    rows = [cells for cells in table_rows(page("reference/metrics.md")) if cells[0].startswith("`widerow_")]
+    documented = {
+        cells[0].strip("`"): (cells[1], cells[2]) for cells in rows if cells[1] in ("counter", "gauge", "histogram")
+    }
+    assert documented == wanted
+
+
+# -- dependencies
+
+
+def test_every_dependency_has_its_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    rows = re.findall(r"^\| ([a-z][a-z, -]+) \|", page("dependencies.md"), re.MULTILINE)
+    documented = {name.strip() for row in rows for name in row.split(",")} - {"package"}
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    assert documented == {re.split(r"[<>=;\[ ]", line, maxsplit=1)[0] for line in wanted}
+
+
+def test_lock_files_name_no_address() -> None:
+    for lock in (ROOT / "requirements").glob("*.lock"):
+        assert "://" not in lock.read_text(), lock.name
+
+
+# -- the pages themselves
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_relative_links_resolve(path: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        found = (path.parent / name).resolve() if name else path
+        assert found.is_file(), f"{target} in {path.name}"
+        if anchor:
+            assert anchor in anchors(found.read_text()), f"{target} in {path.name}"
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors that headings get: lower case, without punctuation, hyphens for spaces."""
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower()) for title in titles}
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    for path in DOCS.rglob("*.md"):
+        assert str(path.relative_to(DOCS)) in navigation
+
+
+def test_no_placeholder_is_left() -> None:
+    for path in PAGES:
+        assert re.findall(r"@@\w+@@", path.read_text()) == [], path.name
+
+
+def test_the_reader_of_the_format_page_reads_a_store(tmp_path: Path) -> None:
+    now_us = 1_760_000_001_000_000
+    clock = ManualClock(now_us)
+    engine = RocksEngine(tmp_path / "store", clock=clock)
+    engine.apply(TABLES)
+    telemetry = Telemetry(engine, clock, TelemetrySettings(max_future_us=SECOND, refresh_us=SECOND))
+    first = Report("d\N{SNOWMAN}/#", now_us - SECOND, {"temp": 21.5, "state": "run"}, {"site": "a"}, now_us)
+    other = Report("e", now_us - SECOND, {"temp": -1.0}, {}, now_us)
+    correction = Report(first.device, first.time_us, {"temp": 22.5}, {}, now_us + 1000)
+    telemetry.write(Tenant(name="acme"), batch_of([first, other]))
+    telemetry.write(Tenant(name="acme"), batch_of([correction]))
+    engine.close()
+
+    source = re.findall(r"^```python\n(.*?)^```", page("format/rocksdb.md"), re.MULTILINE | re.DOTALL)[-1]
+    reader: dict[str, Any] = {}
+    exec(source, reader)
+    assert sorted(reader["reports"](str(tmp_path / "store"), "telemetry_30d", now_us // SECOND)) == sorted(
+        [
+            ("acme", first.device, first.time_us, {(False, "temp"): 22.5, (False, "state"): "run", (True, "site"): "a"}),
+            ("acme", "e", other.time_us, {(False, "temp"): -1.0}),
+        ],
+        key=lambda report: report[:3],
+    )

@@ -1,0 +1,160 @@
+"""The one path of a report, without a front."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from widerow.config import Config, Store
+from widerow.engine.rows import Rows
+from widerow.model.device import Device
+from widerow.model.errors import StorageFull, Unavailable
+from widerow.model.tenant import Limits, Tenant
+from widerow.model.times import HOUR, TimeSpan
+from widerow.pipeline.pipeline import INLINE_BYTES, Job, Outcome
+from widerow.schema.table import Table
+from widerow.service import Service
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    with Service.open(Config(store=Store(url=f"rocksdb:{tmp_path}", reserve_mib=0))) as service:
+        yield service
+
+
+def send(service: Service, tenant: Tenant, *bodies: str) -> list[Outcome]:
+    """Submit all at once, wait for all."""
+    outcomes: dict[int, Outcome] = {}
+    done = threading.Event()
+
+    def finish(k: int, outcome: Outcome) -> None:
+        outcomes[k] = outcome
+        if len(outcomes) == len(bodies):
+            done.set()
+
+    for k, text in enumerate(bodies):
+        body = text.encode()
+        decode = service.bodies.lines(body, encoding="", precision="us", max_bytes=1 << 30)
+        service.pipeline.submit(Job(tenant, len(body), decode, lambda o, k=k: finish(k, o)))  # type: ignore[misc]
+    assert done.wait(30)
+    return [outcomes[k] for k in range(len(bodies))]
+
+
+def values(service: Service, tenant: Tenant, device: str) -> list[float]:
+    now_us = service.clock.now_us()
+    span = TimeSpan(now_us - 2 * HOUR, now_us + HOUR)
+    points = service.queries.series(tenant, device, span=span, limit=1_000_000).points
+    return [float(x) for x in points.number]
+
+
+def test_refusals_name_the_positions_of_their_own_request(service: Service) -> None:
+    tenant = service.catalog.tenants.create(Tenant(name="acme", registers_devices=False))
+    now = service.clock.now_us()
+    service.catalog.devices.create(tenant, service_device("known"))
+    good, unknown = f"m,device=known x=1 {now}", f"m,device=stranger x=1 {now}"
+    first, second = send(service, tenant, f"{good}\n{unknown}\n\nbroken\n", f"{unknown}\n{good}")
+    assert first.accepted == second.accepted == 1
+    assert {(r.code, tuple(r.positions)) for r in first.refusals} == {("device-missing", (3,)), ("unknown-device", (1,))}
+    assert {(r.code, tuple(r.positions)) for r in second.refusals} == {("unknown-device", (0,))}
+
+
+def service_device(name: str) -> Device:
+    return Device(name=name)
+
+
+def test_the_device_limit_is_exact_and_explains_itself(service: Service) -> None:
+    tenant = service.catalog.tenants.create(Tenant(name="acme", limits=Limits(devices=3)))
+    now = service.clock.now_us()
+    (outcome,) = send(service, tenant, "\n".join(f"m,device=d{i} x=1 {now}" for i in range(5)))
+    assert outcome.accepted == 3
+    ((code, reason, positions),) = [(r.code, r.reason, len(r.positions)) for r in outcome.refusals]
+    assert (code, positions) == ("device-limit", 2)
+    assert "limits.devices" in reason
+
+
+def test_many_small_requests_and_large_ones_all_land(service: Service) -> None:
+    tenant = service.catalog.tenants.create(Tenant(name="acme"))
+    now = service.clock.now_us()
+    small = [f"m,device=a x={i} {now - i}" for i in range(200)]
+    lines = [f"m,device=b x={i} {now - i}" for i in range(INLINE_BYTES // 20)]
+    outcomes = send(service, tenant, *small, "\n".join(lines))
+    assert [o.accepted for o in outcomes] == [1] * 200 + [len(lines)]
+    assert sorted(values(service, tenant, "a")) == [float(i) for i in range(200)]
+    assert len(values(service, tenant, "b")) == len(lines)
+
+
+def test_a_failed_commit_acknowledges_nothing_and_the_next_one_works(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tenant = service.catalog.tenants.create(Tenant(name="acme"))
+    now = service.clock.now_us()
+    real = service.engine.write
+    failures = [StorageFull("full"), RuntimeError("a bug")]
+
+    def failing(changes: list[tuple[Table, Rows]]) -> None:
+        if failures:
+            raise failures.pop(0)
+        real(changes)
+
+    monkeypatch.setattr(service.engine, "write", failing)
+    (full,) = send(service, tenant, f"m,device=d x=1 {now}")
+    (bug,) = send(service, tenant, f"m,device=d x=1 {now}")
+    assert isinstance(full.error, StorageFull)
+    assert isinstance(bug.error, Unavailable)
+    assert full.accepted == bug.accepted == 0
+    (good,) = send(service, tenant, f"m,device=d x=1 {now}")
+    assert good.accepted == 1
+    assert service.queries.latest(tenant, ["d"]).number.tolist() == [1.0]
+
+
+def test_a_deleted_tenant_fails_alone(service: Service) -> None:
+    acme = service.catalog.tenants.create(Tenant(name="acme"))
+    now = service.clock.now_us()
+    (gone,) = send(service, Tenant(name="gone"), f"m,device=d x=1 {now}")
+    (kept,) = send(service, acme, f"m,device=d x=1 {now}")
+    assert gone.error is not None
+    assert gone.error.code == "not-found"
+    assert kept.accepted == 1
+
+
+def test_closing_finishes_what_was_taken_in(tmp_path: Path) -> None:
+    config = Config(store=Store(url=f"rocksdb:{tmp_path}", reserve_mib=0))
+    service = Service.open(config)
+    tenant = service.catalog.tenants.create(Tenant(name="acme"))
+    now = service.clock.now_us()
+    outcomes: list[Outcome] = []
+    for i in range(50):
+        body = "\n".join(f"m,device=d{k} x={i} {now - i}" for k in range(3000)).encode()
+        decode = service.bodies.lines(body, encoding="", precision="us", max_bytes=1 << 30)
+        service.pipeline.submit(Job(tenant, len(body), decode, outcomes.append))
+    service.close()
+    assert [o.accepted for o in outcomes] == [3000] * 50
+    with Service.open(replace(config)) as again:
+        assert len(values(again, tenant, "d2999")) == 50
+
+
+def test_a_deleted_device_is_gone_at_once_and_may_come_back(service: Service) -> None:
+    tenant = service.catalog.tenants.create(Tenant(name="acme"))
+    now = service.clock.now_us()
+    send(service, tenant, f"m,device=d x=1 {now}")
+    service.delete_device(tenant, "d")
+    send(service, tenant, f"m,device=d x=2 {now - 1}")
+    assert values(service, tenant, "d") == [2.0]
+    service.purge()
+    assert values(service, tenant, "d") == [2.0]
+
+
+def test_a_deleted_tenant_leaves_nothing_behind(service: Service) -> None:
+    tenant = service.catalog.tenants.create(Tenant(name="acme"))
+    now = service.clock.now_us()
+    send(service, tenant, f"m,device=d x=1 {now}")
+    service.delete_tenant("acme")
+    service.purge()
+    again = service.create_tenant(Tenant(name="acme"))
+    assert service.catalog.devices.count("acme") == 0
+    send(service, again, f"m,device=d x=2 {now - 1}")
+    assert values(service, again, "d") == [2.0]

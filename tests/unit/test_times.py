@@ -1,0 +1,57 @@
+"""Times in and out."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from widerow.model.errors import Rejected
+from widerow.model.times import (
+    DAY,
+    HOUR,
+    MAX_TIME_US,
+    TimeSpan,
+    format_duration,
+    format_time,
+    parse_duration,
+    parse_time,
+)
+
+NOW = 1_800_000_000_000_000
+
+
+def test_times_are_rfc_3339_epoch_or_relative() -> None:
+    def check(text: str, want: int) -> None:
+        assert parse_time(text, NOW) == want
+
+    check("now", NOW)
+    check("-1h", NOW - HOUR)
+    check("now-7d", NOW - 7 * DAY)
+    check("+5m", NOW + 300_000_000)
+    check("1700000000000", 1_700_000_000_000_000)
+    check("1700000000000.25", 1_700_000_000_000_250)
+    check("2026-11-15T08:00:00Z", 1_794_729_600_000_000)
+    check("2026-11-15T09:00:00.123456789+01:00", 1_794_729_600_123_456)
+
+
+def test_a_time_that_cannot_be_read_says_what_can() -> None:
+    for text in ("", "yesterday", "2026-11-15T08:00:00", "1h", "--1h", "99999999999999999999", "-9999999d"):
+        with pytest.raises(Rejected) as caught:
+            parse_time(text, NOW)
+        assert caught.value.code == "time"
+
+
+@given(st.integers(0, MAX_TIME_US))
+def test_a_time_written_is_the_time_read(time_us: int) -> None:
+    assert parse_time(format_time(time_us), NOW) == time_us
+
+
+@given(st.integers(1, 10**15))
+def test_a_duration_written_is_the_duration_read(width_us: int) -> None:
+    assert parse_duration(format_duration(width_us)) == width_us
+
+
+def test_a_span_does_not_run_backwards() -> None:
+    with pytest.raises(Rejected, match="after end"):
+        TimeSpan(2, 1)
