@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from zlib import crc32
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -288,6 +289,14 @@ class MemoryMachine(EngineMachine):
 
 
 class RocksMachine(EngineMachine):
+    patch = pytest.MonkeyPatch()
+
+    @initialize(rows=st.sampled_from([2, 5, 4096]))
+    def choose_piece(self, rows: int) -> None:
+        """Pieces so small that they end in the middle of everything."""
+        self.patch.setattr("widerow.engine.rocksdb.scan.PIECE", rows)
+        self.patch.setattr("widerow.engine.rocksdb.fixed._PIECE", rows)
+
     def open(self) -> Engine:
         self.folder = Path(tempfile.mkdtemp(prefix="widerow-machine-"))
         return RocksEngine(self.folder / "store", clock=self.clock)
@@ -302,6 +311,7 @@ class RocksMachine(EngineMachine):
         try:
             super().teardown()
         finally:
+            self.patch.undo()
             shutil.rmtree(self.folder, ignore_errors=True)  # RocksDB may still be deleting files of its own
 
 

@@ -27,7 +27,6 @@ from widerow.model.times import SECOND, format_time
 START_US = (time.time_ns() // 1000 // SECOND - 600) * SECOND
 """Ten minutes ago, the same for all three."""
 ODD = "Halle 3/Presse #6"
-_CREATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
 @dataclass
@@ -63,16 +62,16 @@ def served(store: str) -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "widerow.cli.main", "serve", "--store", store, "--port", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert f"at http://127.0.0.1:{port}" in line, line
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
-        process.stdout.close()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert f"at http://127.0.0.1:{port}" in line, line
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.send_signal(signal.SIGINT)
+            code = process.wait(30)
+    assert code == 0
 
 
 def scenario(place: Place, folder: Path) -> None:

@@ -62,8 +62,10 @@ def cast(devices: int, rate: float, now_us: int) -> list[Actor]:
     for place, (tenant, _, share) in enumerate(CAST):
         n = max(1, round(devices * share)) if place < len(CAST) - 1 else max(1, left)
         left -= n
-        # From a whole second on, so that times have as many decimals as a sensor gives.
-        fleet = Fleet(1 + place, n, start_us=bucket_start(now_us, SECOND) - history * interval_us, interval_us=interval_us)
+        # From a whole second on, so that times have as many decimals as a sensor gives. Nothing comes twice, so that the
+        # number of reports that were acknowledged is the number of those that are kept.
+        start_us = bucket_start(now_us, SECOND) - history * interval_us
+        fleet = Fleet(1 + place, n, start_us=start_us, interval_us=interval_us, duplicates=0.0)
         actors.append(Actor(tenant, fleet, n * SECOND / interval_us, history))
     return actors
 

@@ -3,8 +3,8 @@
 Rule 1: a report is a pure function of (seed, device, tick). Batches may be asked for in any order and any slices, and the
 reports of two slices together are those of the whole.
 Rule 2: a report of tick t carries a time within [start + t * interval, start + (t + 1) * interval), in whole milliseconds
-unless the interval is shorter than a second. Devices report in
-rotation, so a sender that works through the devices at devices / interval sends each report at about its own time.
+unless the interval is shorter than a second. Devices report in rotation, so a sender that works through the devices at
+devices / interval sends each report at about its own time.
 Rule 3: networks misbehave on purpose: a report can be lost (`gaps`), come twice in its batch (`duplicates`), or come up to
 `MAX_DELAY` ticks later with the time it was made at (`out_of_order`). What is late at the last tick asked for is not seen.
 """

@@ -104,6 +104,11 @@ class DeleteLaws:
     def test_columns_of_a_fixed_row_are_not_deleted_one_by_one(self, engine: Engine) -> None:
         assert FIXED.name in refusal(lambda: engine.delete(FIXED, [("p",)], version_us=V1, columns=["body"]))
 
+    def test_delete_takes_partitions_and_no_longer_keys(self, engine: Engine) -> None:
+        engine.write([(SPARSE, sparse_rows(SPARSE, [((*A, n), {"t": 1.0}) for n in range(3)], version_us=V1))])
+        assert SPARSE.name in refusal(lambda: engine.delete(SPARSE, [(*A, 1)], version_us=V1))
+        assert len(logical(engine, SPARSE, [A])[A]) == 3
+
     def test_delete_where_no_window_is(self, engine: Engine) -> None:
         engine.delete(WINDOWED, [("p", START_US), ("p", 0), ("p", START_US + 1000 * DAY)], version_us=V3)
         engine.delete(WINDOWED, [("p", START_US)], Span(0, START_US), version_us=V3, columns=["t"])

@@ -16,7 +16,20 @@ from widerow.engine.contract.plain import (
     sparse_rows,
     values,
 )
-from widerow.engine.contract.tables import CONDITIONAL, FIXED, NAMED, SINGLE, SPARSE, START_US, V1, V2, V3, WINDOWED, A
+from widerow.engine.contract.tables import (
+    CONDITIONAL,
+    FACTS,
+    FIXED,
+    NAMED,
+    SINGLE,
+    SPARSE,
+    START_US,
+    V1,
+    V2,
+    V3,
+    WINDOWED,
+    A,
+)
 from widerow.engine.port import ALL, Engine, Span
 from widerow.engine.rows import NEVER, Cursor, Key, Rows
 from widerow.model.times import HOUR, SECOND, ManualClock
@@ -169,16 +182,25 @@ class ScanLaws:
         return parts
 
     def test_the_last_cursor_gives_nothing_more(self, engine: Engine) -> None:
+        def check(table: Table, key: Key) -> None:
+            for asked in ([key[: len(table.partition)]], [key], None):
+                *_, last = engine.scan(table, asked)
+                assert last.cursor is not None, "None would start the scan again"
+                assert logical(engine, table, asked, after=last.cursor) == {}
+
+        row = {"t": 1.0}
         for table, key in (
             (SPARSE, ("p", 0, 1)),
             (SINGLE, ("p", "q")),
             (NAMED, ("p", "", 0)),
             (WINDOWED, ("p", START_US, 1)),
         ):
-            engine.write([(table, sparse_rows(table, [(key, {"t": 1.0})], version_us=V1))])
-            for asked in ([key[: len(table.partition)]], None):
-                *_, last = engine.scan(table, asked)
-                assert logical(engine, table, asked, after=last.cursor) == {}
+            engine.write([(table, sparse_rows(table, [(key, row)], version_us=V1))])
+            check(table, key)
+        engine.write([(FIXED, sparse_rows(FIXED, [(("p", "n"), {"size": 1.0})], version_us=V1))])
+        check(FIXED, ("p", "n"))
+        assert engine.put_if(FACTS, ("p",), {"body": "b"}, None)
+        check(FACTS, ("p",))
 
     def test_a_scan_of_all_shows_every_window_once(self, engine: Engine) -> None:
         buckets = [START_US - n * HOUR // 2 for n in range(30)]

@@ -59,6 +59,9 @@ class WriteLaws:
         fragments = [Fragment((*A, 7), {"t": float(v)}, v) for v in (V2, V3, V1)]
         engine.write([(SPARSE, rows_from(SPARSE, fragments)), (SPARSE, rows_from(SPARSE, fragments[::-1]))])
         assert logical(engine, SPARSE, [A]) == {A: [((7,), {"t": (float(V3), V3, NEVER)})]}
+        rows = [rows_from(FIXED, [Fragment(("a", "n"), {"size": float(v)}, v)]) for v in (V2, V3, V1)]
+        engine.write([(FIXED, row) for row in rows])
+        assert logical(engine, FIXED, None) == {("a",): [(("n",), {"size": (float(V3), V3, NEVER)})]}
 
     def test_each_cell_keeps_its_own_version_and_expiry(self, engine: Engine) -> None:
         later = START_US + 60 * SECOND

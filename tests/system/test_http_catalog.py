@@ -1,0 +1,171 @@
+"""Devices, metrics, tenants and tokens over HTTP."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from system.conftest import Site, now_ms
+from widerow.model.token import Role
+
+
+def test_a_device_is_changed_key_by_key(site: Site) -> None:
+    site.write("patched", {"a": 1})
+    client = site.client()
+    first = client.patch("/v1/devices/patched", json={"type": "pump", "tags": {"hall": "3", "row": "1"}})
+    assert first.status_code == 200
+    second = client.patch("/v1/devices/patched", json={"location": "Linz", "tags": {"row": None}}).json()
+    assert (second["type"], second["location"], second["tags"]) == ("pump", "Linz", {"hall": "3"})
+    unknown = client.patch("/v1/devices/patched", json={"colour": "red"})
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (400, "field")
+
+
+def test_what_was_read_can_be_sent_back(site: Site) -> None:
+    site.write("returned", {"a": 1})
+    client = site.client()
+    shown = client.get("/v1/devices/returned").json()
+    assert client.patch("/v1/devices/returned", json=shown).json() == shown
+    assert client.post("/v1/devices/batch", json={"devices": [shown]}).json()["updated"] == 1
+
+
+def test_a_change_to_something_else_than_was_read_is_refused(site: Site) -> None:
+    site.write("tagged", {"a": 1})
+    client = site.client()
+    etag = client.get("/v1/devices/tagged").headers["ETag"]
+    changed = client.patch("/v1/devices/tagged", json={"type": "one"}, headers={"If-Match": etag})
+    assert changed.status_code == 200
+    assert changed.headers["ETag"] != etag
+    stale = client.patch("/v1/devices/tagged", json={"type": "two"}, headers={"If-Match": etag})
+    assert (stale.status_code, stale.json()["error"]["code"]) == (412, "conflict")
+    assert client.delete("/v1/devices/tagged", headers={"If-Match": etag}).status_code == 412
+    assert client.delete("/v1/devices/tagged", headers={"If-Match": '"nonsense"'}).status_code == 412
+    assert client.delete("/v1/devices/tagged", headers={"If-Match": changed.headers["ETag"]}).status_code == 204
+
+
+def test_a_declared_rate_gives_a_device_other_buckets(site: Site) -> None:
+    site.write("fast", {"a": 1})
+    client = site.client()
+    assert client.get("/v1/devices/fast").json()["placement"] == []
+    profile = {"profile": {"reports_per_s": 5}}
+    placement = client.patch("/v1/devices/fast", json=profile).json()["placement"]
+    assert [(epoch["bucket"], epoch["sub_buckets"]) for epoch in placement] == [("15m", 1)]
+    batch = client.post("/v1/devices/batch", json={"devices": [{"name": "slow", "profile": {"reports_per_s": 0.001}}]})
+    assert batch.json()["created"] == 1
+    assert client.get("/v1/devices/slow").json()["placement"][0]["bucket"] == "6h"
+
+
+def test_a_batch_stores_the_good_and_names_the_bad(site: Site) -> None:
+    client = site.client()
+
+    def check(devices: list[Any], status: int, outcomes: list[str]) -> None:
+        answer = client.post("/v1/devices/batch", json={"devices": devices})
+        assert answer.status_code == status
+        assert [result["outcome"] for result in answer.json()["results"]] == outcomes
+        assert [result["index"] for result in answer.json()["results"]] == list(range(len(devices)))
+
+    check([{"name": "batch-1", "type": "fan"}, {"name": "batch-2"}], 200, ["created", "created"])
+    check([{"name": "batch-1"}, {"name": "a\nb"}, {"name": "batch-3", "tags": 7}, 5], 207, ["updated"] + ["refused"] * 3)
+    check([{}], 422, ["refused"])
+    assert client.get("/v1/devices/batch-1").json()["type"] == ""
+    assert client.get("/v1/devices/batch-3").status_code == 404
+
+
+def test_pages_of_devices_join_to_the_whole(site: Site) -> None:
+    names = {f"page-{i:03d}" for i in range(25)}
+    client = site.client()
+    assert client.post("/v1/devices/batch", json={"devices": [{"name": name} for name in names]}).status_code == 200
+    seen: list[str] = []
+    parameters = {"prefix": "page-", "limit": "10"}
+    while True:
+        page = client.get("/v1/devices", params=parameters).json()
+        seen += [device["name"] for device in page["devices"]]
+        if page["next"] is None:
+            break
+        parameters["after"] = page["next"]
+    assert len(seen) == 25
+    assert set(seen) == names
+
+
+def test_a_deleted_device_takes_its_data_along_and_may_come_back_empty(site: Site) -> None:
+    at = site.write("phoenix", {"old": 1})
+    assert site.client().delete("/v1/devices/phoenix").status_code == 204
+    assert site.client().get("/v1/devices/phoenix/latest").status_code == 404
+    site.write("phoenix", {"new": 2}, time_ms=at + 1)
+    assert site.values("phoenix") == {"new": 2.0}
+
+
+def test_metrics_are_described_by_their_first_report_and_by_people(site: Site) -> None:
+    site.write("described", {"flow_total": 1, "mode": "eco"})
+    client = site.client()
+    kinds = {metric["name"]: metric["kind"] for metric in client.get("/v1/metrics").json()["metrics"]}
+    assert (kinds["flow_total"], kinds["mode"]) == ("counter", "text")
+    patched = client.patch("/v1/metrics/flow_total", json={"unit": "m3", "description": "since start"})
+    assert (patched.json()["unit"], patched.json()["revision"]) == ("m3", 2)
+    assert client.patch("/v1/metrics/flow_total", json={}, headers={"If-Match": '"1"'}).status_code == 412
+    assert client.delete("/v1/metrics/flow_total").status_code == 204
+    assert client.get("/v1/metrics/flow_total").status_code == 404
+
+
+def test_a_metric_is_erased_over_a_span_of_one_device(site: Site) -> None:
+    at = now_ms() - 10_000
+    for i in range(4):
+        site.write("wiped", {"a": i, "b": i}, time_ms=at + 1000 * i)
+        site.write("spared", {"a": i}, time_ms=at + 1000 * i)
+    form = {"device": "wiped", "metric": "a", "start": at + 1000, "end": at + 3000}
+    assert site.client().post("/v1/admin/erase", json=form).status_code == 204
+
+    def values(device: str, metric: str) -> list[float]:
+        answer = site.client(Role.READ).get(f"/v1/devices/{device}/series", params={"metrics": metric}).json()
+        return [value for _, value in answer["series"][0]["points"]]
+
+    assert values("wiped", "a") == [0, 3]
+    assert values("wiped", "b") == [0, 1, 2, 3]
+    assert values("spared", "a") == [0, 1, 2, 3]
+
+
+def test_a_tenant_is_made_limited_and_deleted(site: Site) -> None:
+    operator = site.client(Role.OPERATOR)
+    made = operator.post("/v1/admin/tenants", json={"name": "brief", "limits": {"devices": 1}, "retention": {"raw": "7d"}})
+    assert made.status_code == 201
+    assert made.headers["Location"] == "/v1/admin/tenants/brief"
+    assert operator.post("/v1/admin/tenants", json={"name": "brief"}).status_code == 409
+    assert operator.post("/v1/admin/tenants", json={"name": "No Slug"}).status_code == 400
+    token = operator.post("/v1/admin/tokens", json={"role": "write", "tenant": "brief"}).json()["token"]
+    writer = site.client(None)
+    writer.headers["Authorization"] = f"Bearer {token}"
+    reports = [{"device": name, "values": {"a": 1}} for name in ("one", "two")]
+    limited = writer.post("/v1/write", json=reports)
+    assert limited.status_code == 207
+    assert limited.json()["refusals"][0]["code"] == "device-limit"
+    etag = operator.get("/v1/admin/tenants/brief").headers["ETag"]
+    raised = operator.patch("/v1/admin/tenants/brief", json={"limits": {"devices": 2}}, headers={"If-Match": etag})
+    assert raised.json()["limits"]["devices"] == 2
+    assert operator.patch("/v1/admin/tenants/brief", json={}, headers={"If-Match": etag}).status_code == 412
+    assert writer.post("/v1/write", json=reports).status_code == 204
+    assert operator.delete("/v1/admin/tenants/brief").status_code == 204
+    assert writer.post("/v1/write", json=reports).status_code == 401
+    deadline = time.monotonic() + 10
+    while operator.get("/v1/admin/tenants/brief").status_code != 404:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_tokens_are_made_listed_and_revoked(site: Site) -> None:
+    client = site.client()
+    made = client.post("/v1/admin/tokens", json={"role": "device", "device": "press/7", "expires": "+90d"})
+    assert made.status_code == 201
+    token = made.json()
+    assert (token["tenant"], token["device"]) == ("acme", "press/7")
+    listed = {entry["id"]: entry for entry in client.get("/v1/admin/tokens").json()["tokens"]}
+    assert listed[token["id"]] == {key: value for key, value in token.items() if key != "token"}
+    assert client.delete(f"/v1/admin/tokens/{token['id']}").status_code == 204
+    assert client.delete(f"/v1/admin/tokens/{token['id']}").status_code == 404
+
+
+def test_an_operator_makes_tokens_of_any_tenant_that_exists(site: Site) -> None:
+    client = site.client(Role.OPERATOR)
+    assert client.post("/v1/admin/tokens", json={"role": "read"}).status_code == 400
+    assert client.post("/v1/admin/tokens", json={"role": "read", "tenant": "nobody"}).status_code == 404
+    assert client.post("/v1/admin/tokens?tenant=umbra", json={"role": "read"}).json()["tenant"] == "umbra"
+    assert client.post("/v1/admin/tokens", json={"role": "operator"}).json()["tenant"] == ""
+    assert {token["tenant"] for token in client.get("/v1/admin/tokens").json()["tokens"]} >= {"", "acme", "umbra"}

@@ -1,0 +1,85 @@
+"""Who is asking, and for which tenant."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from widerow.config import Config, Store
+from widerow.model.errors import Forbidden, NotFound, Rejected, Unauthorized
+from widerow.model.tenant import Tenant
+from widerow.model.token import Role
+from widerow.server.auth import ADMINS, OPERATOR, OPERATORS, READERS, WRITERS, Auth, Caller, allow, secret_of
+from widerow.service import Service
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    with Service.open(replace(Config(), store=replace(Store(), url="memory:"))) as service:
+        service.catalog.tenants.create(Tenant(name="acme"))
+        yield service
+
+
+def test_a_token_is_found_in_every_usual_header() -> None:
+    def check(header: bytes, want: str) -> None:
+        assert secret_of(header) == want
+
+    check(b"Bearer wr_x", "wr_x")
+    check(b"bearer  wr_x ", "wr_x")
+    check(b"Token wr_x", "wr_x")
+    check(b"Basic " + b64encode(b"user:wr_x"), "wr_x")
+    check(b"Basic " + b64encode(b":wr_x"), "wr_x")
+    check(b"Basic " + b64encode(b"user:with:colon"), "with:colon")
+
+
+@pytest.mark.parametrize("header", [b"", b"wr_x", b"Digest wr_x", b"Basic", b"Basic !!", b"Basic " + b64encode(b"alone")])
+def test_other_headers_hold_no_token(header: bytes) -> None:
+    with pytest.raises(Unauthorized):
+        secret_of(header)
+
+
+def test_a_role_that_is_not_enough_learns_which_would_be() -> None:
+    with pytest.raises(Forbidden, match="role admin or read; yours has role write"):
+        allow(Caller(Role.WRITE, "acme"), READERS)
+    with pytest.raises(Forbidden, match="role operator"):
+        allow(Caller(Role.ADMIN, "acme"), OPERATORS)
+    for roles in (READERS, WRITERS, ADMINS, OPERATORS):
+        allow(OPERATOR, roles)
+
+
+def test_a_token_makes_its_caller(service: Service) -> None:
+    auth = Auth(service, local=False)
+    secret, _ = service.catalog.tokens.create(Role.DEVICE, tenant="acme", device="press-7")
+    assert auth.caller(f"Bearer {secret}".encode()) == Caller(Role.DEVICE, "acme", "press-7")
+    assert auth.caller(None, secret) == Caller(Role.DEVICE, "acme", "press-7")
+    with pytest.raises(Unauthorized, match="no token"):
+        auth.caller(None)
+    with pytest.raises(Unauthorized, match="not known"):
+        auth.caller(b"Bearer \xff\xfe")
+
+
+def test_the_local_socket_needs_no_token_but_heeds_one(service: Service) -> None:
+    auth = Auth(service, local=True)
+    secret, _ = service.catalog.tokens.create(Role.READ, tenant="acme")
+    assert auth.caller(None) == OPERATOR
+    assert auth.caller(f"Bearer {secret}".encode()).role is Role.READ
+    with pytest.raises(Unauthorized):
+        auth.caller(b"Bearer wrong")
+
+
+def test_the_token_decides_the_tenant_and_an_operator_names_it(service: Service) -> None:
+    auth, reader = Auth(service, local=False), Caller(Role.READ, "acme")
+    assert auth.tenant(reader, None).name == "acme"
+    assert auth.tenant(reader, "acme").name == "acme"
+    assert auth.tenant(OPERATOR, "acme").name == "acme"
+    with pytest.raises(Forbidden, match="acme"):
+        auth.tenant(reader, "umbra")
+    with pytest.raises(Rejected, match=r"\?tenant="):
+        auth.tenant(OPERATOR, None)
+    with pytest.raises(NotFound):
+        auth.tenant(OPERATOR, "umbra")
+    with pytest.raises(NotFound):
+        auth.tenant(OPERATOR, "No Slug\0")
