@@ -23,7 +23,7 @@ help: ## List the targets
 setup: $(VENV)/.dev $(VENV)/.warm ## Make .venv with everything the other targets need
 
 run: $(VENV)/.run $(VENV)/.warm ## Start the demo: a server and a simulated fleet (PORT=, DATA=)
-	PYTHONPATH=src $(BIN)/python -m widerow.cli.main demo --port $(PORT) --data $(DATA) $(ARGS)
+	env PYTHONPATH=src $(BIN)/python -m widerow.cli.main demo --port $(PORT) --data $(DATA) $(ARGS)
 
 test: setup ## Run every test (ARGS='-k name' for some)
 	@command -v cc >/dev/null || echo "note: no C compiler: the test that drops unsynced writes will be skipped"
@@ -83,5 +83,5 @@ $(VENV)/.dev: requirements/dev.lock pyproject.toml | $(VENV)/.run
 
 # The kernels are compiled once, into __pycache__: no request and no test waits for a compiler.
 $(VENV)/.warm: $(SOURCES) | $(VENV)/.run
-	PYTHONPATH=src $(BIN)/python -m widerow.warm
+	env PYTHONPATH=src $(BIN)/python -m widerow.warm
 	touch $@

@@ -165,12 +165,12 @@ class EngineMachine(RuleBasedStateMachine):
         self.clock = ManualClock(START_US)
         self.oracle: Engine = MemoryEngine(self.clock)
         self.engine = self.open()
+        self.engine.apply(TABLES)
+        self.oracle.apply(TABLES)
 
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:
         """With some rows in every table: what is empty tells little."""
-        self.engine.apply(TABLES)
-        self.oracle.apply(TABLES)
         for table in TABLES:
             if not table.conditional:
                 self._write([(table, rows_from(table, data.draw(st.lists(fragments_of(table), min_size=5, max_size=15))))])

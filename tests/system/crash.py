@@ -60,9 +60,10 @@ def main() -> int:
 
 
 def _line(cycle: Cycle, of: int) -> str:
+    extra = f"; {cycle.extra}" if cycle.extra else ""
     return (
-        f"{cycle.number}/{of}: {cycle.acknowledged:,} acknowledged, {cycle.unanswered:,} not answered in {cycle.load_s:.1f} s"
-        f"; restart {cycle.start_s:.1f} s, check {cycle.check_s:.1f} s{'; ' if cycle.extra else ''}{cycle.extra}"
+        f"{cycle.number}/{of}: {cycle.acknowledged:,} acknowledged, {cycle.unanswered:,} not answered"
+        f" in {cycle.load_s:.1f} s; restart {cycle.start_s:.1f} s, check {cycle.check_s:.1f} s{extra}"
     )
 
 

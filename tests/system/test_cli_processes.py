@@ -149,7 +149,7 @@ def test_an_interrupt_ends_a_command_with_130_and_no_traceback(tmp_path: Path) -
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        time.sleep(8)
+        _wait_for_log(tmp_path / "store")
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate(timeout=30)
     assert process.returncode == 130, errors
@@ -157,6 +157,14 @@ def test_an_interrupt_ends_a_command_with_130_and_no_traceback(tmp_path: Path) -
     assert json.loads(out)["acknowledged"] > 0
     tokens = json.loads(run("token", "list", "--json", *store, folder=tmp_path).stdout)
     assert tokens == []
+
+
+def _wait_for_log(store: Path) -> None:
+    """Until reports are being written: a tenant alone takes less than this."""
+    deadline_s = time.monotonic() + 60
+    while sum(file.stat().st_size for file in store.glob("*.log")) < 20_000:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
 
 
 def test_a_pipe_that_closes_early_is_no_traceback(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -150,6 +151,23 @@ def test_stopping_finishes_what_is_under_way(tmp_path: Path) -> None:
         with running(service) as url, httpx.Client(base_url=url, headers=headers) as client:
             points = client.get("/v1/devices/d/series").json()["series"][0]["points"]
     assert {int(value) for _, value in points} >= set(kept)
+
+
+def test_a_request_that_never_ends_does_not_keep_the_server_from_stopping(service: Service) -> None:
+    with running(service) as url:
+        port = int(url.rpartition(":")[2])
+        idle = socket.create_connection(("127.0.0.1", port))
+        half = socket.create_connection(("127.0.0.1", port))
+        half.sendall(b"GET /v1/devices HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n12345")
+        half.settimeout(10)
+        assert half.recv(1) == b"H"  # refused for want of a token, while its body is still on the way
+        late = socket.create_connection(("127.0.0.1", port))
+        late.sendall(b"GET /health/live HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n12345")
+        time.sleep(0.1)
+        started = time.monotonic()
+    assert time.monotonic() - started < 5
+    for connection in (idle, half, late):
+        connection.close()
 
 
 _SERVE = """

@@ -63,7 +63,8 @@ def list_(
     found = list(islice(session.api.pages(DEVICES, "devices", **asked, limit=min(limit + 1, 1000)), limit + 1))
     if len(found) > limit:
         output.note(f"there are more; these are the first {limit:,} (--limit)")
-    session.show(found[:limit], _draw)
+    # The server's order is that of its shards, which says nothing to people.
+    session.show(sorted(found[:limit], key=lambda device: str(device["name"])), _draw)
 
 
 @app.command("show")

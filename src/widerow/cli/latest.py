@@ -53,6 +53,7 @@ def latest(
     silent = sorted(set(devices or ()) - {one["device"] for one in series})
     if silent:
         output.note(f"no values of {output.printable(', '.join(silent))}")
+    series.sort(key=lambda one: (one["device"], one["metric"]))
     session.show([_flat(one) for one in series], _draw)
 
 

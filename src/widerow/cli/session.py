@@ -132,7 +132,10 @@ def confirm(what: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise Misused(f"{what} cannot be undone, and nobody can be asked here", todo="give --yes")
-    if not typer.confirm(f"{what} cannot be undone. Go on?", err=True):
+    # By hand: typer's own question leaves a space on standard output, which is for results.
+    sys.stderr.write(f"{what} cannot be undone. Go on? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise Failed("nothing was changed", code="cancelled")
 
 

@@ -226,7 +226,7 @@ class Pipeline:
     def _acknowledge(self, group: _Group, error: WiderowError | None) -> None:
         error = group.error or error
         if group.plan and error:
-            self._telemetry.failed(group.plan)
+            self._take_back(group.plan)
         parts = group.refusals_by_job()
         for job, refused in zip(group.jobs, parts, strict=True):
             assert job.batch is not None
@@ -235,6 +235,12 @@ class Pipeline:
             else:
                 self._finish(job, len(job.batch), refused)
             self._batches.release(group.tenant, job.size)
+
+    def _take_back(self, plan: Plan) -> None:
+        try:
+            self._telemetry.failed(plan)
+        except Exception:  # the store does not answer at all; the senders must hear of it, and the thread go on
+            log.exception("a failed plan could not be taken back")
 
     def _finish(self, job: Job, decoded: int, refused: list[Refusal]) -> None:
         outcome = Outcome(decoded - sum(len(r) for r in refused), [*job.refusals, *refused])

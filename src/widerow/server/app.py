@@ -88,7 +88,7 @@ class App:
         try:
             answer = await self._answer(route or _no_route(routes, method), scope, receive)
             response = Response(answer.body, answer.status, dict(answer.headers), answer.media_type)
-        except Exception as error:  # noqa: BLE001 - every error has its answer
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - every error has its answer
             failed = failure(error)
             response = Response(failed.body, failed.status)
             response.raw_headers = list(failed.headers)

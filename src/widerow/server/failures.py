@@ -8,6 +8,7 @@ when to try again. On the routes of InfluxDB the body is the one its clients rea
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 from collections.abc import Callable
@@ -116,7 +117,9 @@ def influx(status: int, error: WiderowError) -> Any:
 
 
 def failure(error: BaseException, shape: Shape = ours) -> Failure:
-    """What to answer when that was raised."""
+    """What to answer when that was raised. A request is cancelled when the server stops and will not wait for it."""
+    if isinstance(error, asyncio.CancelledError):
+        error = Unavailable("the server is stopping: send this again to another, or later")
     known = next((status for kind, status in STATUSES if isinstance(error, kind)), None)
     if known is None or not isinstance(error, WiderowError):
         log.error("a request failed", exc_info=error)

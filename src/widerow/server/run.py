@@ -1,6 +1,6 @@
 """Serving: a TCP port, a Unix socket, or both, in one event loop.
 
-Rule 1: stopping is orderly. No new connections, requests in flight are finished (for 4 s at most), then `serve` returns; the
+Rule 1: stopping is orderly. No new connections, requests in flight are finished (for 3 s at most), then `serve` returns; the
 caller closes the service.
 Rule 2: the Unix socket is its owner's alone (mode 0600 from the moment it exists), and whoever reaches it is an operator. A
 file that was left behind by a process that was killed is replaced; it is removed at the end.
@@ -27,7 +27,7 @@ from widerow.server.call import Front
 from widerow.server.rates import Rates
 from widerow.service import Service
 
-GRACE_S = 4
+GRACE_S = 3
 KEEP_ALIVE_S = 75
 """Longer than the flush interval of the usual agents (10 s), so that they keep their connections."""
 

@@ -71,7 +71,7 @@ class Write:
         try:
             outcome = await self._outcome(scope, receive)
             answer = self._answer(outcome)
-        except Exception as error:  # noqa: BLE001 - every error has its answer
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - every error has its answer
             answer = failure(error, self._shape)
         seconds = perf_counter() - started
         self._tally.answered(self._route, answer.status, seconds)

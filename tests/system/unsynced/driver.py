@@ -58,7 +58,8 @@ class Notes:
 class Forgotten:
     """How much was taken away, to show that there was something to take."""
 
-    bytes: int
+    bytes: dict[str, int]
+    """By file."""
     names: int
     syncs: int
 
@@ -100,13 +101,13 @@ class Watch:
         graves = {int(grave.name): grave for grave in self._graves.iterdir()}
         after = self._scratch / "after"
         after.mkdir()
-        lost_bytes = 0
+        lost_bytes: dict[str, int] = {}
         for name, inode in notes.names.items():
             source = now.get(inode) or graves.get(inode)
             if source is None:
                 raise ShimBlind(f"{name} (inode {inode}) was durable and is gone, and nobody saw it go")
             os.link(source, after / name)
-            lost_bytes += _forget_tail(after / name, notes.lengths.get(inode, 0), chance)
+            lost_bytes[name] = _forget_tail(after / name, notes.lengths.get(inode, 0), chance)
         lost_names = len(set(now) - set(notes.names.values()))
         shutil.rmtree(self.folder)
         after.rename(self.folder)

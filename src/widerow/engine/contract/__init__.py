@@ -7,8 +7,9 @@ Where `features.durable` is set it also overrides `reopen()`, which closes the e
 stored. Nothing else: a missing feature is data, and its tests skip themselves, visibly, with `unittest.SkipTest`.
 
 Left open, on purpose, so callers must not rely on it: which of two different values of one version wins; what a cell shows
-whose newest version expires before an older one; the order of the fragments of a row; what `first` shows beyond first
-appearances; the versions of conditional rows.
+whose newest version expires before an older one; whether a row that should outlive its window is shown until `expire`; the
+order of the fragments of a row; what `first` shows beyond first appearances, or together with `limit`; the versions of
+conditional rows; a key asked for twice, keys of different lengths, or a span beside longer keys in one scan.
 """
 
 from __future__ import annotations

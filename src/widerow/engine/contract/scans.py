@@ -158,6 +158,9 @@ class ScanLaws:
         for asked in (parts, parts[::-1], None):
             for limit in (None, 1, 600):
                 check_resume(engine, FIXED, asked, Span("n0005", "n0650"), limit=limit)
+        engine.write([(FIXED, sparse_rows(FIXED, [(("s", "n"), {"body": "b"})], version_us=V1))])
+        for limit in (1, 600):
+            check_resume(engine, FIXED, None, limit=limit, columns=["size"])  # its last row is not shown
 
     def test_a_cursor_outlives_its_row(self, engine: Engine) -> None:
         parts = self._several_chunks(engine)

@@ -1,8 +1,8 @@
 """The RocksDB handle: opening, column families, one durable write, and getting well again after a full disk.
 
 Rule 1: a write returns after its log record is on disk. Writers that wait at the same time share one fsync.
-Rule 2: after a failed write the handle is not used again: RocksDB keeps failing even when space has returned. It is closed
-and reopened by the next writer that finds room; what was acknowledged is in the log and comes back.
+Rule 2: after a failed write the handle is only read from: RocksDB keeps failing even when space has returned. The next
+writer that finds room for recovery closes and reopens it; what was acknowledged is in the log and comes back.
 Rule 3: iterators do not outlive a `reading()` block, so that reopening never waits for a slow reader.
 """
 
@@ -33,6 +33,9 @@ from widerow.model.errors import ConfigError, StorageFull, Unavailable
 
 log = logging.getLogger(__name__)
 
+_RECOVERY_SLACK_BYTES = 8 << 20
+"""What reopening writes besides the rows in memory: logs, a manifest, options, filters."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RocksSettings:
@@ -58,6 +61,7 @@ class Database:
         self._gate = threading.Condition()
         self._readers = 0
         self._healthy = True
+        self._is_open = False
         self._closed = False
         self._write_lock = threading.Lock()
         self._written = 0
@@ -80,9 +84,11 @@ class Database:
                 raise ConfigError(
                     f"{self.path} is open in another process: reach it through that one (--server, or --store beside serve)"
                 ) from error
-            raise Unavailable(f"cannot open {self.path}: {error}") from error
+            kind = StorageFull if _is_full(error) else Unavailable
+            raise kind(f"cannot open {self.path}: {error}") from error
         for name in names:
             self._attach(name)
+        self._is_open = True
 
     def _attach(self, name: str) -> None:
         self._families[name] = self._db.get_column_family(name)
@@ -121,6 +127,8 @@ class Database:
         with self._gate:
             if self._closed:
                 raise Unavailable("the store is closed")
+            if not self._is_open:  # never answer that there is nothing
+                raise Unavailable("the store could not be reopened after a failed write; it is tried again")
             self._readers += 1
         try:
             yield
@@ -170,28 +178,33 @@ class Database:
     def wait_durable(self, ticket: int) -> None:
         """Until the write of that ticket is on disk. Outside `writing`, so that the next write overlaps the fsync."""
         with self._sync:
-            while self._synced < ticket:
-                if self._failed >= ticket:
-                    raise Unavailable("the log could not be synced to disk; nothing of this write is acknowledged")
+            while True:
+                # First: later tickets may be durable by now, on a new handle. That some fail needlessly is harmless.
+                self._check_not_failed(ticket)
+                if self._synced >= ticket:
+                    return
                 if not self._syncing:
                     self._syncing = True
                     break
                 self._sync.wait()
-            else:
-                return
         target = self._written
         try:
             with self._reporting(), self.reading():
                 self._db.flush_wal(True)
         except BaseException:
             with self._sync:
-                self._syncing, self._failed = False, target
+                self._syncing, self._failed = False, max(self._failed, target)
                 self._sync.notify_all()
             raise
         with self._sync:
             self._syncing, self._synced = False, target
             self.syncs += 1
             self._sync.notify_all()
+            self._check_not_failed(ticket)  # the handle was reopened before it was synced
+
+    def _check_not_failed(self, ticket: int) -> None:
+        if self._failed >= ticket:
+            raise Unavailable("the log could not be synced to disk; nothing of this write is acknowledged")
 
     def drop(self, name: str) -> int:
         """Drop a column family and its files. Inside `writing`. Gives the bytes it had on disk."""
@@ -214,7 +227,7 @@ class Database:
         except Exception as error:
             self._healthy = False
             log.warning("rocksdb: %s", error)
-            if "No space left" in str(error):
+            if _is_full(error):
                 raise StorageFull(f"the disk of {self.path} is full: free some space", retry_after_s=5) from error
             raise Unavailable(f"rocksdb: {error}") from error
 
@@ -228,15 +241,27 @@ class Database:
             )
 
     def _reopen(self) -> None:
+        self._check_room_to_recover()
         with self._gate:
             self._gate.wait_for(lambda: not self._readers)
             log.warning("rocksdb: reopening %s after a failed write", self.path)
             with self._sync:
                 self._failed = max(self._failed, self._written)
+            self._is_open = False
             self._release()
             self._open()
             # What was written but not synced before the failure is in no acknowledgement; what survived of it is harmless.
             self._healthy = True
+
+    def _check_room_to_recover(self) -> None:
+        """Reopening turns all rows in memory into table files. If it fails half-way nobody can read: better not to begin."""
+        in_memory = self.sum_property("rocksdb.cur-size-all-mem-tables")
+        free, needed = free_bytes(self.path), in_memory + _RECOVERY_SLACK_BYTES
+        if free < needed:
+            raise StorageFull(
+                f"the disk of {self.path} was full: writing resumes with {(needed >> 20) + 1} MiB free, {free >> 20} are",
+                retry_after_s=5,
+            )
 
     def _release(self) -> None:
         self._families.clear()
@@ -269,6 +294,10 @@ def items(family: Rdict, low: bytes, high: bytes | None) -> Iterator[tuple[bytes
     if high is not None:
         options.set_iterate_upper_bound(high)
     yield from cast("Iterator[tuple[bytes, bytes]]", family.items(from_key=low, read_opt=options))
+
+
+def _is_full(error: Exception) -> bool:
+    return "No space left" in str(error)
 
 
 def free_bytes(path: Path) -> int:

@@ -64,12 +64,13 @@ class RocksEngine:
             return
         with self.db.writing():
             batch = WriteBatch(raw_mode=True)
+            waiting: dict[tuple[str, bytes], int] = {}
             try:
                 for family, encoded in ready:
                     if isinstance(encoded, append.Encoded):
                         append.put(batch, self.db, family, encoded, self._known)
                     else:
-                        fixed.put_newer(batch, self.db, family, encoded)
+                        fixed.put_newer(batch, self.db, family, encoded, waiting)
                 ticket = self.db.write(batch)
             except BaseException:
                 self._known.clear()
@@ -169,6 +170,8 @@ class RocksEngine:
         columns: Sequence[str] | None = None,
     ) -> None:
         self._check_table(table)
+        if any(len(p) != len(table.partition) for p in partitions):
+            raise ValueError(f"{table.name}: delete takes whole partitions, and a span")
         for partition in partitions:
             family = _family_of(table, partition)
             if self.db.family(family) is None:

@@ -67,8 +67,11 @@ def encode(table: Table, rows: Rows) -> Encoded:
     return Encoded(encode_keys(table.key, rows.keys, len(rows)).to_list(), values.to_list(), rows.version_us)
 
 
-def put_newer(batch: WriteBatch, db: Database, family: str, encoded: Encoded) -> None:
-    """Add the rows that are newer than what is stored, and than each other, to a write. Inside `Database.writing()`."""
+def put_newer(batch: WriteBatch, db: Database, family: str, encoded: Encoded, waiting: dict[tuple[str, bytes], int]) -> None:
+    """Add the rows that are newer than what is stored, and than each other, to a write. Inside `Database.writing()`.
+
+    `waiting` has the versions of what the same write holds already.
+    """
     batch.set_default_column_family(db.handle(family))
     newest: dict[bytes, int] = {}
     versions = encoded.version_us.tolist()
@@ -79,7 +82,9 @@ def put_newer(batch: WriteBatch, db: Database, family: str, encoded: Encoded) ->
     keys = list(newest)
     for key, stored in zip(keys, get_many(db, family, keys), strict=True):
         i = newest[key]
-        if stored is None or _version(stored) < versions[i]:
+        known = max(-1 if stored is None else _version(stored), waiting.get((family, key), -1))
+        if known < versions[i]:
+            waiting[family, key] = versions[i]
             batch.put(key, encoded.values[i])
 
 
@@ -144,6 +149,7 @@ def scan(
             done = limit is not None and partitions is not None and taken >= limit
             if wanted.any():
                 last = keys[int(np.flatnonzero(wanted)[-1])]
+                last = last if partitions is not None else keys[-1]  # what is over its limit is behind us, too
                 place = _to_cursor(i + 1, b"", 0) if done else _to_cursor(i, last, taken)
                 yield replace(_only(rows.take(wanted), columns), cursor=place)
             if done:
@@ -188,7 +194,8 @@ def _look_up(db: Database, table: Table, keys: Sequence[Key], columns: Sequence[
     pairs = [(key, value) for key, value in zip(stored_keys, found, strict=True) if value is not None]
     if pairs:
         rows = _decode(table, [key for key, _ in pairs], [value for _, value in pairs])
-        yield _only(rows.take(rows.expire_us > now_s * SECOND), columns)
+        rows = _only(rows.take(rows.expire_us > now_s * SECOND), columns)
+        yield replace(rows, cursor=_to_cursor(len(keys), b"", 0))
 
 
 def _only(rows: Rows, columns: Sequence[str] | None) -> Rows:
