@@ -31,6 +31,8 @@ BALLAST_MIB = 72
 """What is freed in the end. What is left without it is filled by reports, within a few seconds."""
 FILLER = 4
 """The shape of reports that fill a disk."""
+SIZES = (1, 10, 40)
+"""Reports in a body."""
 _FULL_WITHIN_S = 40.0
 _TOLD_WITHIN_S = 20.0
 _RESUMES_WITHIN_S = 10.0
@@ -101,7 +103,7 @@ class DiskFull:
         print(f"room again: writing resumed after {resumed_s:.1f} s")
 
     def load(self) -> Load:
-        return Load(self.victim, self.ledger, self.slice, shapes=(FILLER,), refusals=frozenset({503, 507}))
+        return Load(self.victim, self.ledger, self.slice, shapes=(FILLER,), sizes=SIZES, refusals=frozenset({503, 507}))
 
     def check(self, when: str, *, settle: bool) -> None:
         wrong = compare(self.victim, self.ledger, self.slice.start_us, self.slice.stop_us, settle=settle)

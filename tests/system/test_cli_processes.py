@@ -175,6 +175,24 @@ def test_a_pipe_that_closes_early_is_no_traceback(tmp_path: Path) -> None:
     assert "BrokenPipe" not in done.stderr
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_demo_that_is_stopped_while_it_starts_ends_with_0(tmp_path: Path, number: signal.Signals) -> None:
+    with subprocess.Popen(
+        [*WIDEROW, "demo", "--port", "0", "--data", "data"],
+        cwd=tmp_path,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("starting")
+        code, took_s = interrupted(process, number)
+        errors = process.stderr.read()
+    assert code == 0, errors
+    assert took_s < STOP_S
+    assert "Traceback" not in errors
+
+
 def test_fresh_throws_away_stores_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "thesis.txt").write_text("years of work")

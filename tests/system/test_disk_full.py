@@ -4,38 +4,61 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
+RESERVES_MIB = {"the reserve": 20, "the disk": 0}
+"""Who refuses: we, before the disk is full, or the disk itself, in the middle of a write."""
+WITHIN_S = 150
+
+Stories = dict[str, subprocess.Popen[str]]
 
 
-def own_mounts() -> list[str]:
+def own_mounts(folder: Path) -> list[str]:
     """How to run a command that may mount a disk: as root, or as root of a user namespace."""
     flags = ["--mount"] if os.geteuid() == 0 else ["--mount", "--map-root-user"]
     command = [shutil.which("unshare") or "unshare", *flags]
     try:
-        allowed = subprocess.run([*command, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True, check=False)
-        why = allowed.stderr.decode(errors="replace").strip()
+        tried = subprocess.run([*command, "mount", "-t", "tmpfs", "tmpfs", folder], capture_output=True, check=False)
+        why = tried.stderr.decode(errors="replace").strip()
     except FileNotFoundError:
         why = "there is no unshare command"
     else:
-        if allowed.returncode == 0:
+        if tried.returncode == 0:
             return command
     if os.environ.get("CI") == "true":
         pytest.fail(f"a small disk cannot be mounted here: {why}")
     pytest.skip(f"a small disk cannot be mounted here: {why}")
 
 
-@pytest.mark.parametrize(
-    "reserve_mib",
-    [pytest.param(20, id="refused by the reserve"), pytest.param(0, id="refused by the disk")],
-)
-def test_a_full_disk_refuses_reports_and_loses_none(tmp_path: Path, reserve_mib: int) -> None:
-    command = [*own_mounts(), sys.executable, "-m", "system.disk_full", str(tmp_path), str(reserve_mib)]
-    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(TESTS)}, capture_output=True, text=True, check=False)
-    print(done.stdout)
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.fixture(scope="module")
+def stories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stories]:
+    """All at once, since most of the time they wait."""
+    running: Stories = {}
+    for name, reserve_mib in RESERVES_MIB.items():
+        folder = tmp_path_factory.mktemp("disk")
+        running[name] = subprocess.Popen(
+            [*own_mounts(folder), sys.executable, "-m", "system.disk_full", str(folder), str(reserve_mib)],
+            env=os.environ | {"PYTHONPATH": str(TESTS)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+    yield running
+    for story in running.values():
+        with story:  # closes its pipe and waits
+            if story.poll() is None:
+                story.send_signal(signal.SIGINT)  # it ends its server, too
+
+
+@pytest.mark.parametrize("who", RESERVES_MIB)
+def test_a_disk_that_is_full_refuses_reports_and_loses_none(stories: Stories, who: str) -> None:
+    said, _ = stories[who].communicate(timeout=WITHIN_S)
+    print(said)
+    assert stories[who].returncode == 0, said

@@ -1,4 +1,4 @@
-"""Stopping is orderly: a server told to end ends soon, with code 0, and keeps what it acknowledged. A store has one server."""
+"""Stopping is orderly: a server told to end ends soon, with code 0, and keeps what it acknowledged. A store has one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -22,9 +21,9 @@ HOUR_US = 3_600_000_000
 STOPS_WITHIN_S = 5.0
 
 
-@pytest.fixture
-def victim(tmp_path: Path) -> Iterator[Victim]:
-    with Victim(tmp_path / "store") as victim:
+@pytest.fixture(scope="module")
+def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
+    with Victim(tmp_path_factory.mktemp("stop") / "store") as victim:
         victim.start()
         yield victim
 

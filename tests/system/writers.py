@@ -29,6 +29,7 @@ LARGE = 1_500
 _STRIDE = 982_451_653
 """A prime: times of a slice are all used before one would come again, and in no order."""
 _CORRECTION_GAP_S = 0.002
+_REFUSED_S = 0.2
 
 Report = tuple[Place, Sending]
 
@@ -61,6 +62,7 @@ class Load:
     corrections: bool = False
     large: bool = False
     shapes: Sequence[int] = (0, 1, 2, 3)
+    sizes: Sequence[int] = SIZES
     refusals: frozenset[int] = frozenset()
     """Statuses that may be given besides 204. What they answer counts as not acknowledged."""
     statuses: Counter[int] = field(default_factory=Counter)
@@ -97,7 +99,7 @@ def _run(load: Load, tenant: str, chance: random.Random, is_first: bool) -> None
                     for place in {place for place, _ in chance.choices(done, k=4)}
                 ]
             else:
-                size = LARGE if load.large and is_first else chance.choice(SIZES)
+                size = LARGE if load.large and is_first else chance.choice(load.sizes)
                 reports = [
                     load.slice.report(tenant, chance.choice(DEVICES), chance.choice(load.shapes)) for _ in range(size)
                 ]
@@ -112,7 +114,7 @@ def _run(load: Load, tenant: str, chance: random.Random, is_first: bool) -> None
                 load.ledger.acknowledge(reports)
                 done += reports[:4]
             elif answer.status in load.refusals:
-                time.sleep(0.05)
+                time.sleep(_REFUSED_S)
             else:
                 load.problems.append(f"a good body was answered by {answer.status}: {answer.body[:300]!r}")
                 return

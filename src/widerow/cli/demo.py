@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import shlex
 import shutil
 import signal
@@ -19,11 +19,9 @@ from widerow.cli.actors import Actor, cast, describe_metrics, keep_sending, make
 from widerow.cli.api import Api, in_path
 from widerow.cli.connect import SOCKET, configuration, reachable
 from widerow.cli.failure import Failed
-from widerow.cli.serve import Host, Port, refuse_if_served, start_logging, warm_up
+from widerow.cli.serve import Host, Port, obey_signals, refuse_if_served, start_logging, warm_up
 from widerow.config import Config
 from widerow.model.times import MINUTE, SECOND, SystemClock
-
-log = logging.getLogger(__name__)
 
 LOG_EVERY_S = 10.0
 
@@ -55,10 +53,9 @@ def demo(
     refuse_if_served(data)
     if fresh:
         _throw_away(data)
-    try:
+    with contextlib.suppress(KeyboardInterrupt):  # while it starts; afterwards the signals are ours
+        obey_signals()
         _play(settings, data, devices, rate)
-    except KeyboardInterrupt:
-        return  # while it started; afterwards the signal is ours
 
 
 def _play(settings: Config, data: Path, devices: int, rate: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shlex
 import signal
@@ -53,10 +54,9 @@ def serve(
     start_logging(settings.log.level)
     folder = store_folder(settings.store.url)
     refuse_if_served(folder)
-    try:
+    with contextlib.suppress(KeyboardInterrupt):  # before it listens; afterwards the signals are the server's
+        obey_signals()
         _serve(settings, folder)
-    except KeyboardInterrupt:
-        return  # before it listened; afterwards the signal is the server's
 
 
 def _serve(settings: Config, folder: Path | None) -> None:
@@ -87,6 +87,12 @@ def warm_up() -> None:
     from widerow.warm import warm_up as compile_all  # noqa: PLC0415
 
     compile_all()
+
+
+def obey_signals() -> None:
+    """Both ways to stop us are interrupts, also where a shell that starts us in the background has SIGINT ignored."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
 
 
 def refuse_if_served(folder: Path | None) -> None:

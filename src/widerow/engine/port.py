@@ -71,7 +71,8 @@ class Engine(Protocol):
     def write(self, changes: Sequence[tuple[Table, Rows]]) -> None:
         """Durable on return. In order; a failure leaves whole earlier entries and any subset of the failing one.
 
-        Writing twice changes nothing. For each cell (sparse) or row (fixed) the greatest version wins, whatever the order.
+        Writing twice changes nothing; a sparse row without cells stores nothing. For each cell (sparse) or row (fixed) the
+        greatest version wins, whatever the order.
         """
 
     def put_if(self, table: Table, key: Key, row: Row | None, expected: Row | None) -> bool:
@@ -96,13 +97,14 @@ class Engine(Protocol):
     ) -> Iterator[Rows]:
         """Live rows of the given partitions (None: of all), as chunks.
 
-        A key may go on into the clustering columns: then only the rows it is the start of are meant. With whole keys a scan
-        is a bulk look-up, and an engine may serve it as such.
+        Keys may go on into the clustering columns (all of one length, each given once): then only the rows they are the
+        start of are meant. With whole keys a scan is a bulk look-up, and an engine may serve it as such.
 
         Partitions come in the order asked (for all: in any order), rows in clustering order; a partition's rows are
         contiguous; a chunk may hold several partitions, or part of one. Nothing expired is ever shown. A scan sees what was
         written before it began, and may or may not see what is written while it runs.
-        `limit` counts logical rows per partition. `columns` names the cells wanted. `after` resumes behind a cursor.
+        `limit` counts the logical rows that are shown, for each key asked for. `columns` names the cells wanted. Every
+        chunk has a cursor; resumed `after` it, the same scan gives exactly the rest of itself.
         `first` says that only each cell's first appearance in its partition is wanted: the engine may leave out others.
         """
 
@@ -117,11 +119,14 @@ class Engine(Protocol):
     ) -> None:
         """Remove what was written there up to that version. It does not outlive the call: older data written later shows.
 
-        Durable on return; repeating is harmless. Conditional tables ignore the version.
+        Durable on return; repeating is harmless. Conditional tables ignore the version; `columns` are for sparse tables.
         """
 
     def expire(self, now_us: int) -> Expired:
-        """Give back the space of what has expired. Reads never depend on it."""
+        """Give back the space of what has expired by `now_us`, which is never ahead of the engine's clock.
+
+        Reads never depend on it. Rows of a windowed table are not shown beyond the time their window is kept.
+        """
 
     def stats(self) -> EngineStats: ...
 

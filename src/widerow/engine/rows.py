@@ -27,7 +27,7 @@ Row: TypeAlias = Mapping[str, Value]
 """One row of a fixed table. Numbers are floats; a column that is absent was never set."""
 
 Cursor: TypeAlias = bytes
-"""Where a scan stopped. Opaque, and good for the same table, partitions and span only."""
+"""Where a scan stopped. Opaque, and good for the same scan only: the same table, partitions, span, limit and columns."""
 
 NEVER = np.iinfo(np.int64).max
 """The `expire_us` of what does not expire."""
@@ -35,7 +35,10 @@ NEVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Fragments of rows. `version_us` are whole milliseconds; `expire_us` is kept to the second, rounded up."""
+    """Fragments of rows. `version_us` are whole milliseconds; `expire_us` is kept to the second, rounded up.
+
+    What expires at 0 or before has expired; what lies too far ahead to be stored never does.
+    """
 
     keys: Mapping[str, Column]
     version_us: Ints

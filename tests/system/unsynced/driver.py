@@ -18,9 +18,12 @@ import os
 import random
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+FATES = ("gone", "torn", "zeros")
+"""Of what was not synced."""
 SHIM = Path(__file__).with_name("shim.c")
 
 
@@ -77,6 +80,7 @@ class Watch:
             raise FileNotFoundError("no C compiler: install cc or gcc")
         subprocess.run([cc, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", self._library, SHIM, "-ldl"], check=True)
         self._notes = Notes()
+        self.fates: Sequence[str] = FATES
 
     def arm(self) -> dict[str, str]:
         """Begin new notes; the environment of the process to be started."""
@@ -107,7 +111,7 @@ class Watch:
             if source is None:
                 raise ShimBlind(f"{name} (inode {inode}) was durable and is gone, and nobody saw it go")
             os.link(source, after / name)
-            lost_bytes[name] = _forget_tail(after / name, notes.lengths.get(inode, 0), chance)
+            lost_bytes[name] = _forget_tail(after / name, notes.lengths.get(inode, 0), chance, chance.choice(self.fates))
         lost_names = len(set(now) - set(notes.names.values()))
         shutil.rmtree(self.folder)
         after.rename(self.folder)
@@ -119,12 +123,11 @@ def _files(folder: Path) -> dict[str, os.stat_result]:
         return {entry.name: entry.stat() for entry in entries if entry.is_file(follow_symlinks=False)}
 
 
-def _forget_tail(file: Path, durable: int, chance: random.Random) -> int:
+def _forget_tail(file: Path, durable: int, chance: random.Random, fate: str) -> int:
     """Take away what lies behind the durable length; gives how much that was."""
     size = file.stat().st_size
     if size < durable:
         raise ShimBlind(f"{file.name} has {size} bytes, {durable} of them durable: it was cut, and nobody saw it")
-    fate = chance.choice(("gone", "torn", "zeros"))
     os.truncate(file, chance.randint(durable, size) if fate == "torn" else durable)
     if fate == "zeros":
         os.truncate(file, size)
