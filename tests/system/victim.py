@@ -22,7 +22,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from system.ledger import Cells
-from widerow.cli.connect import SOCKET, reachable
+from widerow.cli.sockets import SOCKET, reachable
 from widerow.server.call import NEXT_HEADER
 from widerow.simulate.wire import Connection, Response, Target
 

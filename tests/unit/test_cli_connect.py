@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from widerow.cli.connect import Where, connect, is_served, reachable, resolve, store_folder
+from widerow.cli.connect import Where, connect, resolve, store_folder
 from widerow.cli.failure import Failed, Misused
+from widerow.cli.sockets import is_served, reachable
 from widerow.model.errors import ConfigError
 
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from widerow.model.errors import Overloaded, QuotaExceeded
+from widerow.model.errors import Overloaded, TenantBusy
 from widerow.pipeline.queue import FairQueue
 
 
@@ -33,7 +33,7 @@ def test_a_large_take_still_gives_everything_by_tenant_in_order() -> None:
 def test_a_full_line_refuses_its_own_tenant_only() -> None:
     q = queue()
     q.put("a", 1, 60)
-    with pytest.raises(QuotaExceeded, match="in_flight_bytes"):
+    with pytest.raises(TenantBusy, match="max_tenant_in_flight_mib"):
         q.put("a", 2, 1)
     q.put("b", 3, 40)
 

@@ -12,9 +12,7 @@ Rule 3: the heavy parts of the program are imported only when a store is opened 
 
 from __future__ import annotations
 
-import errno
 import os
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,10 +20,9 @@ from pathlib import Path
 
 from widerow.cli.api import Api
 from widerow.cli.failure import Failed, Misused
+from widerow.cli.sockets import SOCKET, is_served, reachable
 from widerow.config import Config, load
 from widerow.model.errors import ConfigError
-
-SOCKET = "serve.sock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,37 +140,3 @@ def store_folder(url: str) -> Path | None:
 def store_exists(url: str) -> bool:
     folder = store_folder(url)
     return folder is not None and (folder / "CURRENT").exists()
-
-
-def is_served(owner: Path) -> bool:
-    """Whether somebody answers at the socket. One that is left over from a process that was killed does not."""
-    if not owner.exists():
-        return False
-    try:
-        with reachable(owner) as path, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.settimeout(5)
-            probe.connect(path)
-    except ConnectionRefusedError:
-        return False
-    except PermissionError:
-        raise Failed(
-            f"{owner} belongs to another user", code="permission", todo="run as the user that serves it, or use --server"
-        ) from None
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTSOCK):
-            return False
-        raise Failed(f"{owner}: {error.strerror}", code="unreachable") from None
-    return True
-
-
-@contextmanager
-def reachable(owner: Path) -> Iterator[str]:
-    """A path to the socket that fits: the system allows 107 bytes, and a folder that is held open has a short name."""
-    if len(os.fsencode(owner)) <= 100:
-        yield str(owner)
-        return
-    folder = os.open(owner.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{folder}/{owner.name}"
-    finally:
-        os.close(folder)

@@ -17,9 +17,10 @@ import typer
 from widerow.cli import output
 from widerow.cli.actors import Actor, cast, describe_metrics, keep_sending, make_token, prepare, send_history
 from widerow.cli.api import Api, in_path
-from widerow.cli.connect import SOCKET, configuration, reachable
+from widerow.cli.connect import configuration
 from widerow.cli.failure import Failed
 from widerow.cli.serve import Host, Port, obey_signals, refuse_if_served, start_logging, warm_up
+from widerow.cli.sockets import SOCKET, reachable
 from widerow.config import Config
 from widerow.model.times import MINUTE, SECOND, SystemClock
 

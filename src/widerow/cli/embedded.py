@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from widerow.cli.connect import SOCKET, reachable
+from widerow.cli.sockets import SOCKET, reachable
 from widerow.config import Config
 from widerow.server.run import running
 from widerow.service import Service

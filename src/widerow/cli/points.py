@@ -42,10 +42,19 @@ class Fetched:
 
 
 def fetch(
-    api: Api, device: str, *, metrics: list[str] | None, start: str, end: str, limit: int, form: Form, write: Write
+    api: Api,
+    device: str,
+    *,
+    metrics: list[str] | None,
+    start: str,
+    end: str,
+    limit: int,
+    tags: bool,
+    form: Form,
+    write: Write,
 ) -> Fetched:
     """Write the points of a device to `write`."""
-    params: dict[str, Any] = {"start": start, "end": end, "metrics": metrics or None}
+    params: dict[str, Any] = {"start": start, "end": end, "metrics": metrics or None, "tags": "true" if tags else None}
     done, cursor = 0, None
     with output.progress("points", limit) as advance:
         while True:
@@ -88,7 +97,7 @@ class TableForm(JsonForm):
         metrics = sorted({metric for _, metric in self.series})
         rows: dict[str, dict[str, Any]] = {}
         for (_, metric), points in self.series.items():
-            for time, value in points:
+            for time, value, *_ in points:
                 rows.setdefault(time, {})[metric] = value
         if rows:
             # Not by text: pages may write their times with different decimals.

@@ -38,6 +38,7 @@ def query(
     start: Annotated[str, typer.Option("--start", metavar="TIME", help="From: RFC 3339, epoch ms, or relative.")] = "-1h",
     end: Annotated[str, typer.Option("--end", metavar="TIME", help="Up to, and without.")] = "now",
     limit: Annotated[int, typer.Option("--limit", min=1, help="About how many points at most.")] = DEFAULT_LIMIT,
+    tags: Annotated[bool, typer.Option("--tags", help="With the tags of each report (json, csv, arrow).")] = False,
     shape: Annotated[Shape | None, typer.Option("--format", help="table by default.", show_default=False)] = None,
     file: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there.", dir_okay=False, show_default=False)
@@ -55,7 +56,9 @@ def query(
     if file is None and isinstance(form, ArrowForm) and output.is_terminal():
         raise Misused("Arrow is not for terminals", todo="give -o FILE, or send it into a pipe")
     with output.sink(file) as write:
-        done = fetch(session.api, device, metrics=metrics, start=start, end=end, limit=limit, form=form, write=write)
+        done = fetch(
+            session.api, device, metrics=metrics, start=start, end=end, limit=limit, tags=tags, form=form, write=write
+        )
     if done.more:
         output.note(f"there is more: these are the first {done.points:,} points (--limit)")
     elif not done.points:

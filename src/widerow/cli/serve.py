@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from widerow.cli import output
-from widerow.cli.connect import SOCKET, configuration, is_served, store_folder
+from widerow.cli.connect import configuration, store_folder
 from widerow.cli.failure import Failed
+from widerow.cli.sockets import SOCKET, is_served
 from widerow.config import Config
 
 if TYPE_CHECKING:

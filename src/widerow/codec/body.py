@@ -61,4 +61,4 @@ def _unpack(body: bytes, new_member: Callable[[], Any], piece_bytes: int, max_by
 
 
 def _too_large(max_bytes: int) -> TooLarge:
-    return TooLarge(f"the body has more than {max_bytes} bytes, as `http.max_body_bytes` allows; send several smaller ones")
+    return TooLarge(f"the body has more than {max_bytes} bytes, as `http.max_body_mib` allows; send several smaller ones")

@@ -1,7 +1,7 @@
 """The port: what a wide-column store must do for everything above it.
 
 Coarse, synchronous, columnar. It promises only what every engine can keep; all meaning lives above it. An engine holds no
-policy: no rollup, quota, cache of answers or hidden retry. The laws are in `engine/contract.py`, as tests.
+policy: no rollup, quota, cache of answers or hidden retry. The laws are in `engine/contract/`, as tests.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@
     |   +-- Unauthorized, Forbidden, NotFound, Conflict, TooLarge, Unsupported
     |   +-- QuotaExceeded     a limit is spent: raise it or wait
     +-- Unavailable     nobody's fault: try again
-    |   +-- Overloaded        the process or a tenant's queue is full
+    |   +-- Overloaded        too much is in flight in all
+    |   +-- TenantBusy        too much of this tenant is in flight; others are served
     |   +-- StorageFull       the disk is
     +-- Corrupt         stored bytes are not what was written
     +-- ConfigError     a setting is wrong; the process does not start
@@ -62,7 +63,7 @@ class Conflict(Rejected):
 
 
 class TooLarge(Rejected):
-    """The request is larger than `http.max_body_bytes`."""
+    """The request is larger than `http.max_body_mib`."""
 
     code = "too-large"
 
@@ -102,9 +103,15 @@ class Unavailable(WiderowError):
 
 
 class Overloaded(Unavailable):
-    """A bounded queue is full."""
+    """The process has taken in as much as it may."""
 
     code = "overloaded"
+
+
+class TenantBusy(Unavailable):
+    """The tenant's own line is full; others are served."""
+
+    code = "tenant-busy"
 
 
 class StorageFull(Unavailable):

@@ -111,7 +111,7 @@ class Pipeline:
         )
 
     def submit(self, job: Job) -> None:
-        """Take a job in, or raise `Overloaded` or `QuotaExceeded`. Its `done` is called exactly once if this returns."""
+        """Take a job in, or raise `Overloaded` or `TenantBusy`. Its `done` is called exactly once if this returns."""
         if job.size <= INLINE_BYTES:
             self._decode(job)
         else:

@@ -1,7 +1,7 @@
 """A bounded queue that keeps tenants apart: one line each, and fair turns.
 
 Rule 1: what is in flight is counted in bytes, from `put` until `release`, per tenant and in all.
-Rule 2: a full line refuses its own tenant (`QuotaExceeded`); a full queue refuses everyone (`Overloaded`). It never waits.
+Rule 2: a full line refuses its own tenant (`TenantBusy`); a full queue refuses everyone (`Overloaded`). It never waits.
 Rule 3: takers get from each tenant in turn, at most a quantum's worth, so a burst waits behind itself only.
 """
 
@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict, deque
 from typing import Generic, TypeVar
 
-from widerow.model.errors import Overloaded, QuotaExceeded
+from widerow.model.errors import Overloaded, TenantBusy
 
 T = TypeVar("T")
 
@@ -38,7 +38,10 @@ class FairQueue(Generic[T]):
                     f"{self._total >> 20} MiB are in flight, pipeline.max_in_flight_mib allows {self._max_bytes >> 20}"
                 )
             if held and held + size > self._max_tenant_bytes:
-                raise QuotaExceeded(tenant, "in_flight_bytes", self._max_tenant_bytes, held + size, 1.0)
+                raise TenantBusy(
+                    f"{tenant}: {held >> 20} MiB are in flight, pipeline.max_tenant_in_flight_mib allows "
+                    f"{self._max_tenant_bytes >> 20}; wait for answers before sending more"
+                )
             self._held[tenant] = held + size
             self._total += size
             line = self._lines.get(tenant)

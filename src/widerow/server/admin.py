@@ -16,6 +16,7 @@ from widerow.model.times import TimeSpan, parse_time
 from widerow.model.token import Role
 from widerow.server.call import NO_CONTENT, Answer, Call, entity_answer, json_answer, list_answer
 from widerow.server.failures import PreconditionFailed
+from widerow.telemetry.erasure import EVER
 
 
 def list_tenants(call: Call) -> Answer:
@@ -100,13 +101,15 @@ def erase(call: Call) -> Answer:
     device, metric = _text(form, "device", ""), _text(form, "metric")
     if device:
         call.service.catalog.devices.get(tenant.name, device)
-    span = TimeSpan(_time(call, form, "start"), _time(call, form, "end"))
+    span = TimeSpan(_time(call, form, "start", EVER.start_us), _time(call, form, "end", EVER.stop_us))
     call.service.erase(tenant, device=device, metric=metric, span=span)
     return NO_CONTENT
 
 
-def _time(call: Call, form: dict[str, Any], key: str) -> int:
+def _time(call: Call, form: dict[str, Any], key: str, default_us: int) -> int:
     value = form.get(key)
+    if value is None:
+        return default_us
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise Rejected(f"{key}: give a time: RFC 3339, epoch milliseconds, or relative such as -1h", code="field")
     return parse_time(str(value), call.service.clock.now_us())

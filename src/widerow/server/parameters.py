@@ -20,6 +20,11 @@ EPOCH = Param(
     doc="Times as numbers in this unit instead of RFC 3339 (JSON and CSV).",
     schema={"type": "string", "enum": ["s", "ms", "us", "ns"]},
 )
+TAGS = Param(
+    name="tags",
+    doc="Whether each point comes with the tags of its report: a third member in JSON, a column in CSV and Arrow.",
+    schema={"type": "string", "enum": ["true", "false"], "default": "false"},
+)
 AFTER = Param(name="after", doc=f"The cursor of the page before (`next`, or the header `{NEXT_HEADER}`).")
 START = Param(
     name="start", doc="RFC 3339, epoch milliseconds, or relative: `-1h`. Inclusive.", schema={**TEXT, "default": "-1h"}

@@ -21,6 +21,7 @@ def series(call: Call) -> Answer:
         span=call.span(),
         limit=call.query.whole("limit", default=most, most=most),
         after=call.query.text("after"),
+        tags=call.query.text("tags") == "true",
     )
     return points_answer(call, answer.points, answer.next)
 

@@ -6,7 +6,7 @@ from widerow.codec.answer import ARROW, JSON
 from widerow.server import readings
 from widerow.server.auth import READERS, WRITERS
 from widerow.server.call import Param
-from widerow.server.parameters import AFTER, DEVICE, END, EPOCH, MATCH, METRICS, PAGE, POINTS, START, TENANT, precision
+from widerow.server.parameters import AFTER, DEVICE, END, EPOCH, MATCH, METRICS, PAGE, POINTS, START, TAGS, TENANT, precision
 from widerow.server.replies import json_form, tabular
 from widerow.server.schemas import BINARY, TEXT, array, ref
 from widerow.server.table import TABULAR, Body, Reply, Route
@@ -95,7 +95,7 @@ READING: tuple[Route, ...] = (
         group="Reading",
         summary="Raw points of a device",
         doc="Oldest first. An answer is cut between reports, never within one.",
-        parameters=(DEVICE, METRICS, START, END, POINTS, AFTER, EPOCH, TENANT),
+        parameters=(DEVICE, METRICS, START, END, POINTS, AFTER, EPOCH, TAGS, TENANT),
         replies=tabular("The points, by metric.", "Series"),
         errors=(404,),
         offers=TABULAR,

@@ -205,6 +205,7 @@ SCHEMAS: dict[str, Schema] = {
                     "windows": WHOLE,
                     "syncs": WHOLE,
                     "in_flight_bytes": WHOLE,
+                    "detail": {"type": "object", "additionalProperties": {"type": "number"}},
                 }
             ),
         },

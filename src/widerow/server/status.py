@@ -78,6 +78,7 @@ def status(call: Call) -> Answer:
             "windows": stats.windows,
             "syncs": stats.syncs,
             "in_flight_bytes": service.pipeline.in_flight(),
+            "detail": stats.detail,
         }
     return json_answer(answer)
 
