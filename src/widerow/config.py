@@ -53,9 +53,6 @@ class Pipeline:
     max_in_flight_mib: int = _setting(256, "Request bodies taken in and not yet answered, in all.", low=1, high=1 << 16)
     max_tenant_in_flight_mib: int = _setting(128, "The same, for one tenant.", low=1, high=1 << 16)
     decoders: int = _setting(2, "Threads that decode large bodies.", low=1, high=64)
-    committers: int = _setting(
-        2, "Threads that write; two, so that one encodes while the other waits for the disk.", low=1, high=16
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

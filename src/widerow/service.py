@@ -80,7 +80,6 @@ class Service:
                     max_in_flight_bytes=config.pipeline.max_in_flight_mib << 20,
                     max_tenant_in_flight_bytes=config.pipeline.max_tenant_in_flight_mib << 20,
                     decoders=config.pipeline.decoders,
-                    committers=config.pipeline.committers,
                 ),
             )
             naming = line_codec.LineNaming(

@@ -44,7 +44,7 @@ def warm_up() -> None:
 def _write(service: Service, tenant: Tenant) -> None:
     now_us = service.clock.now_us()
     places = service.telemetry.places
-    places.add_epoch(tenant.name, "d1", Epoch(places.earliest_epoch_us(), sub_buckets=4))
+    places.add_epoch(tenant.name, "d1", Epoch(places.earliest_epoch_us() + SECOND, sub_buckets=4))
     line = 'm,device=d{d},site=a x=1.5,y=2i,on=true,s="text" {t}\n'
     small = "".join(line.format(d=d, t=(now_us - d * SECOND) * 1000) for d in range(5)).encode()
     repeated = small + small + b"broken\n"

@@ -17,3 +17,8 @@ PAD = 16
 def frozen(array: npt.NDArray[np.generic]) -> None:
     """Forbid writing. Numba compiles read-only and writable arrays apart, so every column that is handed on is frozen."""
     array.flags.writeable = False
+
+
+def lengths(offsets: Ints) -> Ints:
+    """How long each part between offsets is. (`np.diff` takes eight times as long for small arrays.)"""
+    return offsets[1:] - offsets[:-1]

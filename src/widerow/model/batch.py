@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from widerow.model.arrays import Bytes, Codes, Flags, Floats, Ints, frozen
+from widerow.model.arrays import Bytes, Codes, Flags, Floats, Ints, frozen, lengths
 from widerow.model.names import NO_NAMES, Coded, Names
 
 Value: TypeAlias = float | str
@@ -65,7 +65,7 @@ class Cells:
 
     def rows(self) -> Ints:
         """For each cell the row it belongs to."""
-        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+        return np.repeat(np.arange(len(self.offsets) - 1), lengths(self.offsets))
 
     def keep(self, cells: Flags) -> Cells:
         """Only the marked cells; every row stays, some perhaps empty."""
@@ -85,10 +85,10 @@ class Cells:
         """The cells of the given rows (a mask or indices), in that order."""
         if rows.dtype == np.bool_:
             rows = np.flatnonzero(rows)
-        starts, lengths = self.offsets[rows], np.diff(self.offsets)[rows]
+        starts, sizes = self.offsets[rows], lengths(self.offsets)[rows]
         offsets = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        where = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+        np.cumsum(sizes, out=offsets[1:])
+        where = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], sizes)
         return Cells(
             offsets,
             self.names,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from widerow.model.arrays import PAD, Bytes, Codes, Hashes, Ints
+from widerow.model.arrays import PAD, Bytes, Codes, Hashes, Ints, lengths
 from widerow.model.hashing import hash_at, same_at
 from widerow.model.kernel import inlined, kernel
 from widerow.model.names import Names
@@ -51,7 +51,7 @@ class NameTable:
         missing = out < 0
         count = len(self)
         want = min(self.capacity, count + int(missing.sum()))
-        text = int(s.offsets[count]) + int(np.diff(names.offsets)[missing].sum())
+        text = int(s.offsets[count]) + int(lengths(names.offsets)[missing].sum())
         if want > s.capacity or text + PAD > len(s.arena):
             self._space = s = s.grown(max(want, min(2 * s.capacity, self.capacity)), max(text, 2 * len(s.arena)))
         _add_all(names.data, names.offsets, s.slots, s.hashes, s.offsets, s.arena, s.count, self.capacity, out)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from widerow.model.arrays import Bytes, Codes, Flags, Hashes, Ints
+from widerow.model.arrays import Bytes, Codes, Flags, Hashes, Ints, lengths
 from widerow.model.batch import Batch, CellKind
 from widerow.model.errors import Refusal
 from widerow.model.hashing import mix, same_at
@@ -71,7 +71,7 @@ def _without_contradictions(batch: Batch, refusals: list[Refusal]) -> Batch:
         return batch
     if dead.any():
         batch = batch.with_cells(cells.keep(~dead))
-        empty = (np.diff(batch.cells.offsets) == 0) & ~bad
+        empty = (lengths(batch.cells.offsets) == 0) & ~bad
         if empty.any():  # an exact repeat of an earlier report: kept once, refused never
             batch, bad = batch.take(~empty), bad[~empty]
     if bad.any():

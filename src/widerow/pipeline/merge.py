@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from widerow.model.arrays import lengths
 from widerow.model.batch import Batch, Cells
 from widerow.model.combine import stacked, united
 from widerow.model.names import Coded
@@ -31,7 +32,7 @@ def _merged(parts: Sequence[Cells]) -> Cells:
     name = united([Coded(p.names, p.name) for p in parts])
     text = stacked([Coded(p.texts, p.text) for p in parts])
     offsets = np.zeros(sum(len(p.offsets) - 1 for p in parts) + 1, np.int64)
-    np.cumsum(np.concatenate([np.diff(p.offsets) for p in parts]), out=offsets[1:])
+    np.cumsum(np.concatenate([lengths(p.offsets) for p in parts]), out=offsets[1:])
     return Cells(
         offsets,
         name.names,

@@ -3,8 +3,9 @@
 Fronts hand over a `Job` and are called back with its `Outcome`; a report that is counted as accepted there is durable.
 Two bounded fair queues, both by tenant: bodies waiting to be decoded, and decoded batches waiting to be written. Small
 bodies are decoded at once by the caller, where a hand-over would cost more than the work.
-Threads: one or two decoders (kernels without the GIL) and two committers, so that one encodes while the other waits for
-the disk. A commit takes everything that is waiting: under load commits grow by themselves, without load nobody lingers.
+Threads: a few decoders (kernels without the GIL) and one committer. A commit takes everything that is waiting: under load
+commits grow by themselves, without load nobody lingers. A second committer only made commits smaller (2.5M against 3.1M
+metrics/s at 5,000 lines a request, 0.31M against 0.53M at 50).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from widerow.catalog.catalog import Catalog
 from widerow.codec.decoded import Decoded
 from widerow.engine.port import Engine
 from widerow.engine.rows import Rows
+from widerow.model.arrays import lengths
 from widerow.model.batch import Batch
 from widerow.model.errors import NotFound, Refusal, Unavailable, WiderowError
 from widerow.model.tenant import Tenant
@@ -51,7 +53,6 @@ class PipelineSettings:
     max_in_flight_bytes: int
     max_tenant_in_flight_bytes: int
     decoders: int = 2
-    committers: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +98,8 @@ class Pipeline:
         self._bodies: FairQueue[Job] = self._queue()
         self._batches: FairQueue[Job] = self._queue()
         self._decoders = [threading.Thread(target=self._decode_loop, name=f"decode-{i}") for i in range(settings.decoders)]
-        self._committers = [
-            threading.Thread(target=self._commit_loop, name=f"commit-{i}") for i in range(settings.committers)
-        ]
-        for thread in self._decoders + self._committers:
+        self._committer = threading.Thread(target=self._commit_loop, name="commit")
+        for thread in (*self._decoders, self._committer):
             thread.start()
 
     def _queue(self) -> FairQueue[Job]:
@@ -110,12 +109,19 @@ class Pipeline:
             quantum_bytes=_QUANTUM_BYTES,
         )
 
-    def submit(self, job: Job) -> None:
-        """Take a job in, or raise `Overloaded` or `TenantBusy`. Its `done` is called exactly once if this returns."""
+    def submit(self, job: Job, *, wake: bool = True) -> None:
+        """Take a job in, or raise `Overloaded` or `TenantBusy`. Its `done` is called exactly once if this returns.
+
+        Without `wake` a small job may wait until `wake` is called: for fronts that have more to hand over.
+        """
         if job.size <= INLINE_BYTES:
-            self._decode(job)
+            self._decode(job, wake=wake)
         else:
             self._bodies.put(job.tenant.name, job, job.size)
+
+    def wake(self) -> None:
+        """Commit what was submitted quietly."""
+        self._batches.wake()
 
     def in_flight(self) -> int:
         return self._bodies.in_flight() + self._batches.in_flight()
@@ -126,8 +132,7 @@ class Pipeline:
         for thread in self._decoders:
             thread.join()
         self._batches.close()
-        for thread in self._committers:
-            thread.join()
+        self._committer.join()
 
     # -- decoding
 
@@ -142,7 +147,7 @@ class Pipeline:
                     finally:
                         self._bodies.release(tenant, job.size)
 
-    def _decode(self, job: Job) -> None:
+    def _decode(self, job: Job, *, wake: bool = True) -> None:
         try:
             decoded = job.decode()
             now_us = self._clock.now_us()
@@ -162,7 +167,7 @@ class Pipeline:
             job.done(Outcome(error=_unexpected(error)))
             return
         if len(job.batch):
-            self._batches.put(job.tenant.name, job, job.size)
+            self._batches.put(job.tenant.name, job, job.size, wake=wake)
         else:
             self._finish(job, 0, [])
 
@@ -285,7 +290,7 @@ def _values(batch: Batch, refused: list[Refusal]) -> int:
     if not refused:
         return len(batch.cells)
     gone = np.isin(batch.position, np.concatenate([np.asarray(r.positions) for r in refused]))
-    return int(np.diff(batch.cells.offsets)[~gone].sum())
+    return int(lengths(batch.cells.offsets)[~gone].sum())
 
 
 def _unexpected(error: Exception) -> WiderowError:

@@ -27,8 +27,11 @@ class FairQueue(Generic[T]):
         self._closed = False
         self._ready = threading.Condition()
 
-    def put(self, tenant: str, item: T, size: int) -> None:
-        """Queue an item of that many bytes, or raise. An empty line takes any item, however large."""
+    def put(self, tenant: str, item: T, size: int, *, wake: bool = True) -> None:
+        """Queue an item of that many bytes, or raise. An empty line takes any item, however large.
+
+        Without `wake` a taker that waits goes on waiting, until `wake` is called.
+        """
         with self._ready:
             held = self._held.get(tenant, 0)
             if self._closed:
@@ -48,6 +51,12 @@ class FairQueue(Generic[T]):
             if line is None:
                 line = self._lines[tenant] = deque()
             line.append((item, size))
+            if wake:
+                self._ready.notify()
+
+    def wake(self) -> None:
+        """Let a taker see what was put quietly."""
+        with self._ready:
             self._ready.notify()
 
     def take(self, max_bytes: int) -> list[tuple[str, list[T]]]:

@@ -23,7 +23,7 @@ from starlette.types import Message, Receive, Scope, Send
 from widerow.model.errors import Refusal, Rejected
 from widerow.pipeline.pipeline import INLINE_BYTES, Job, Outcome
 from widerow.server.auth import WRITERS, Auth, allow
-from widerow.server.completions import Completions
+from widerow.server.completions import Completions, Herald
 from widerow.server.failures import JSON_TYPE, Failure, failure, influx, ours
 from widerow.server.intake import Intake
 from widerow.server.tally import Tally, timing
@@ -62,6 +62,7 @@ class Write:
         self._kind, self._auth, self._intake, self._tally = kind, auth, intake, tally
         self._pipeline, self._bodies = service.pipeline, service.bodies
         self._completions: Completions | None = None
+        self._herald: Herald | None = None
         self._route = f"POST {kind.path}"
         self._shape = influx if kind.lines else ours
         self._precision = "ns" if kind.lines else "ms"
@@ -111,10 +112,13 @@ class Write:
                 body, content_type=content_type.decode("latin-1"), encoding=packed, precision=precision, max_bytes=most
             )
         size = max(_UNPACKED * len(body), INLINE_BYTES + 1) if packed else len(body) or 1
-        if self._completions is None:
-            self._completions = Completions(asyncio.get_running_loop())
+        if self._completions is None or self._herald is None:
+            loop = asyncio.get_running_loop()
+            self._completions, self._herald = Completions(loop), Herald(loop, self._pipeline.wake)
         future = self._completions.future()
-        self._pipeline.submit(Job(tenant, size, decode, partial(self._completions.put, future), caller.device or None))
+        job = Job(tenant, size, decode, partial(self._completions.put, future), caller.device or None)
+        self._pipeline.submit(job, wake=False)
+        self._herald.announce()
         return await future
 
     def _parameters(self, query: bytes) -> Mapping[str, str]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from widerow.engine.port import Engine
 from widerow.engine.rows import Row, Rows
-from widerow.model.arrays import Flags, Ints
+from widerow.model.arrays import Flags, Ints, lengths
 from widerow.model.batch import Batch, CellKind
 from widerow.model.errors import Refusal
 from widerow.model.intern import NameTable
@@ -149,7 +149,7 @@ def drop_erased_reports(marks: TenantMarks, batch: Batch) -> tuple[Batch, list[R
     if live.all():
         return batch, []
     cells = batch.cells.keep(live)
-    full = np.diff(cells.offsets) > 0
+    full = lengths(cells.offsets) > 0
     batch = batch.with_cells(cells)
     refusals = []
     if not full.all():
@@ -173,13 +173,13 @@ def drop_erased_rows(marks: TenantMarks, rows: Rows) -> Rows:
         return rows
     cells = rows.cells.keep(live)
     kept = Rows(rows.keys, rows.version_us, rows.expire_us, cells, rows.cursor)
-    return kept.take(np.diff(cells.offsets) > 0)
+    return kept.take(lengths(cells.offsets) > 0)
 
 
 def _live_cells(
     marks: TenantMarks, device: Coded, time_us: Ints, version_us: Ints, offsets: Ints, holder: Batch | Rows
 ) -> Flags:
-    live = np.repeat(version_us > marks.erased_us(device.names)[device.codes], np.diff(offsets))
+    live = np.repeat(version_us > marks.erased_us(device.names)[device.codes], lengths(offsets))
     for mark in marks.partial:
         live &= ~_hit(mark, device, time_us, version_us, offsets, holder)
     return live
@@ -189,7 +189,7 @@ def _hit(mark: Mark, device: Coded, time_us: Ints, version_us: Ints, offsets: In
     rows = (version_us <= mark.version_us) & (time_us >= mark.span.start_us) & (time_us < mark.span.stop_us)
     if mark.device:
         rows &= np.array([n == mark.device for n in device.names], np.bool_)[device.codes]
-    cells = np.repeat(rows, np.diff(offsets))
+    cells = np.repeat(rows, lengths(offsets))
     if mark.metric:
         named = np.array([n == mark.metric for n in holder.cells.names], np.bool_)
         cells &= named[holder.cells.name] & (holder.cells.kind != CellKind.TAG)

@@ -10,7 +10,7 @@ import threading
 import numpy as np
 
 from widerow.engine.port import Engine
-from widerow.engine.rows import NEVER, Row, Rows
+from widerow.engine.rows import NEVER, Row, Rows, rows_of
 from widerow.model.arrays import Codes, Flags, Ints
 from widerow.model.batch import Batch, Cells
 from widerow.model.errors import Rejected, Unavailable
@@ -25,6 +25,10 @@ from widerow.telemetry.placement import Epoch, place, place_all
 
 _MAX_DEVICES = 1 << 24
 _LAST_SEEN_COLUMNS = Names.of(LAST_SEEN.columns)
+
+
+_NOBODY = rows_of(LAST_SEEN, [], version_us=0)
+_NO_IDS = np.zeros(0, np.int64)
 
 
 class DeviceStates:
@@ -83,9 +87,10 @@ class Places:
     def state(self, tenant: str) -> DeviceStates:
         """With all epochs that are known anywhere `refresh_us` ago."""
         self._log.follow(tenant)
-        return self._state(tenant)
+        return self.known_state(tenant)
 
-    def _state(self, tenant: str) -> DeviceStates:
+    def known_state(self, tenant: str) -> DeviceStates:
+        """As it is known here, without asking the store."""
         state = self._states.get(tenant)
         return state if state is not None else self._states.setdefault(tenant, DeviceStates())
 
@@ -122,7 +127,7 @@ class Places:
 
     def _learn(self, tenant: str, fact: Row) -> None:
         epoch = Epoch(int(fact["from_us"]), int(fact["width_us"]), int(fact["sub_buckets"]), str(fact["reason"]))
-        self._state(tenant).add_epoch(str(fact["device_id"]), epoch)
+        self.known_state(tenant).add_epoch(str(fact["device_id"]), epoch)
 
 
 def place_batch(state: DeviceStates, device: Codes, time_us: Ints) -> tuple[Ints, Ints]:
@@ -151,6 +156,8 @@ def newly_seen(
     newest = np.zeros(len(device), np.bool_)
     with state.lock:
         _mark_newer(device, version, state.seen_us, newest)
+    if not newest.any():
+        return _NOBODY, _NO_IDS
     rows = np.flatnonzero(newest)
     # A device may enter two buckets in one batch; the engine keeps the row with the greater version.
     codes = batch.device.codes[rows]

@@ -91,7 +91,7 @@ class Telemetry:
     def failed(self, plan: Plan) -> None:
         """The plan was not written: what it said of last-seen buckets is not so."""
         if len(plan.seen):
-            state = self.places.state(plan.tenant)
+            state = self.places.known_state(plan.tenant)  # a store that fails cannot be asked
             with state.lock:
                 state.seen_us[plan.seen] = -1
 

@@ -14,7 +14,7 @@ import numpy as np
 from rocksdict import WriteBatch
 
 from widerow.engine.rocksdb.database import Database
-from widerow.engine.rocksdb.keys import Strings, encode_keys
+from widerow.engine.rocksdb.keys import Strings, encode_row_keys
 from widerow.engine.rocksdb.pieces import ROWS, SHAPES, SUFFIX
 from widerow.engine.rocksdb.values import encode_shape, encode_sparse, shape_hashes
 from widerow.engine.rows import Rows
@@ -46,59 +46,29 @@ class Encoded:
 
 
 def encode(table: Table, rows: Rows) -> Encoded:
-    n = len(rows)
-    prefixes = encode_keys(table.partition, rows.keys, n)
-    clustering = encode_keys(table.clustering, rows.keys, n)
+    keys, prefix_end = encode_row_keys(table, rows.keys, len(rows), SUFFIX)
     shapes = shape_hashes(rows.cells)
-    offsets = np.zeros(n + 1, np.int64)
-    np.cumsum(np.diff(prefixes.offsets) + np.diff(clustering.offsets) + 1 + SUFFIX, out=offsets[1:])
-    data = np.empty(offsets[-1] + 16, np.uint8)
-    pairs = np.empty((n, 2), np.uint64)
-    _put_keys(
-        prefixes.data,
-        prefixes.offsets,
-        clustering.data,
-        clustering.offsets,
-        np.ascontiguousarray(rows.version_us),
-        shapes,
-        data,
-        offsets,
-        pairs,
-    )
+    pairs = np.empty((len(rows), 2), np.uint64)
+    _finish_keys(keys.data, keys.offsets, prefix_end, np.ascontiguousarray(rows.version_us), shapes, pairs)
     values = encode_sparse(rows.cells, rows.expire_us)
-    return Encoded(rows, Strings(data, offsets), values, shapes, np.diff(prefixes.offsets), pairs)
+    return Encoded(rows, keys, values, shapes, prefix_end - keys.offsets[:-1], pairs)
 
 
 @kernel
-def _put_keys(
-    prefix: Bytes,
-    prefix_at: Ints,
-    clustering: Bytes,
-    clustering_at: Ints,
-    version_us: Ints,
-    shape: Hashes,
-    out: Bytes,
-    offsets: Ints,
-    pairs: Hashes,
-) -> None:
-    base = prefix.ctypes.data
+def _finish_keys(data: Bytes, offsets: Ints, prefix_end: Ints, version_us: Ints, shape: Hashes, pairs: Hashes) -> None:
+    """Fill in what `encode_row_keys` left free: the mark of rows, the version and the shape. Hash the partitions."""
+    base = data.ctypes.data
     for i in range(len(version_us)):
-        p = offsets[i]
-        for k in range(prefix_at[i], prefix_at[i + 1]):
-            out[p] = prefix[k]
-            p += 1
-        out[p] = _ROWS
-        p += 1
-        for k in range(clustering_at[i], clustering_at[i + 1]):
-            out[p] = clustering[k]
-            p += 1
+        data[prefix_end[i]] = _ROWS
+        p = offsets[i + 1] - SUFFIX
         ms = version_us[i] // MS
         for k in range(6):
-            out[p + k] = np.uint8((ms >> (8 * (5 - k))) & 0xFF) ^ np.uint8(0xFF)
+            data[p + k] = np.uint8((ms >> (8 * (5 - k))) & 0xFF) ^ np.uint8(0xFF)
         for k in range(8):
-            out[p + 6 + k] = np.uint8((shape[i] >> np.uint64(8 * (7 - k))) & np.uint64(0xFF))
-        pairs[i, 0] = mix(hash_from(SEED, base + prefix_at[i], prefix_at[i + 1] - prefix_at[i]), shape[i])
-        pairs[i, 1] = mix(hash_from(_SECOND_SEED, base + prefix_at[i], prefix_at[i + 1] - prefix_at[i]), shape[i])
+            data[p + 6 + k] = np.uint8((shape[i] >> np.uint64(8 * (7 - k))) & np.uint64(0xFF))
+        address, length = base + offsets[i], prefix_end[i] - offsets[i]
+        pairs[i, 0] = mix(hash_from(SEED, address, length), shape[i])
+        pairs[i, 1] = mix(hash_from(_SECOND_SEED, address, length), shape[i])
 
 
 class KnownShapes:
@@ -111,13 +81,17 @@ class KnownShapes:
         """Forget everything: after a failed write, a deletion or a dropped window."""
         self._set = np.zeros((_SLOTS, 2), np.uint64)
         self._count = 0
+        self._salts: dict[str, np.uint64] = {}
 
     def claim(self, family: str, pairs: Hashes) -> Flags:
         """True for each row whose pair is new to the column family; it counts as known from now on."""
         if self._count + len(pairs) > _SLOTS * 2 // 3:
             self.clear()
         new = np.zeros(len(pairs), np.bool_)
-        self._count += _claim(hash_names(Names.of((family,)))[0], pairs, self._set, new)
+        salt = self._salts.get(family)
+        if salt is None:
+            salt = self._salts[family] = hash_names(Names.of((family,)))[0]
+        self._count += _claim(salt, pairs, self._set, new)
         return new
 
 

@@ -147,12 +147,16 @@ class Database:
     # -- writing
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[None]:
-        """One writer at a time, on a healthy handle. (RocksDB's write holds the GIL anyway.)"""
+    def writing(self, *, needs_room: bool = True) -> Iterator[None]:
+        """One writer at a time, on a healthy handle. (RocksDB's write holds the GIL anyway.)
+
+        What gives room back (`needs_room=False`) may run on a full disk.
+        """
         with self._write_lock:
             if self._closed:
                 raise Unavailable("the store is closed")
-            self._check_room()
+            if needs_room:
+                self._check_room()
             if not self._healthy:
                 self._reopen()
             yield

@@ -22,7 +22,7 @@ from widerow.engine.rocksdb.keys import encode_key
 from widerow.engine.rocksdb.pieces import Piece, decode, names_of, shapes_of
 from widerow.engine.rocksdb.scan import SparseScan, bounds
 from widerow.engine.rows import NEVER, Cursor, Key, Row, Rows, rows_of
-from widerow.model.arrays import Flags
+from widerow.model.arrays import Flags, lengths
 from widerow.model.times import MS, SECOND, Clock
 from widerow.schema.table import Table
 
@@ -40,15 +40,18 @@ class RocksEngine:
         self._conditional = threading.Lock()
 
     def apply(self, tables: Sequence[Table]) -> None:
+        new = [table for table in tables if self._tables.get(table.name) != table]
+        if not new:  # a store on a full disk can still be opened and read
+            return
         with self.db.writing():
             batch = WriteBatch(raw_mode=True)
-            for table in tables:
+            for table in new:
                 batch.put(table.name.encode(), msgspec.json.encode(table))
                 if not table.window:
                     self.db.handle(table.name)
             ticket = self.db.write(batch)
         self.db.wait_durable(ticket)
-        self._tables |= {table.name: table for table in tables}
+        self._tables |= {table.name: table for table in new}
 
     def _stored_tables(self) -> dict[str, Table]:
         """What was applied before: windows are dropped on time even if nobody asks for their table any more."""
@@ -75,7 +78,11 @@ class RocksEngine:
             except BaseException:
                 self._known.clear()
                 raise
-        self.db.wait_durable(ticket)
+        try:
+            self.db.wait_durable(ticket)
+        except BaseException:
+            self._known = append.KnownShapes()  # the shapes of this write may be lost with it
+            raise
 
     def _prepared(self, table: Table, rows: Rows) -> list[tuple[str, append.Encoded | fixed.Encoded]]:
         """Rows by column family, encoded."""
@@ -84,7 +91,7 @@ class RocksEngine:
             raise ValueError(f"{table.name} is conditional: write it with put_if or insert")
         if (rows.version_us % MS).any():
             raise ValueError("version_us must be whole milliseconds")
-        empty = np.diff(rows.cells.offsets) == 0
+        empty = lengths(rows.cells.offsets) == 0
         if empty.any():
             rows = rows.take(~empty)
         if not table.window or not len(rows):
@@ -210,7 +217,7 @@ class RocksEngine:
                 scan = SparseScan(self.db, table, now_s=0, family_of=_family_of)
                 left = scan.rows_of(piece, found, [partition])
                 left = replace(left, cells=found.cells.keep(~named[found.cells.name])).take(doomed)
-                left = left.take(np.diff(left.cells.offsets) > 0)
+                left = left.take(lengths(left.cells.offsets) > 0)
                 if len(left):
                     append.put(batch, self.db, family, append.encode(table, left), self._known)
             self._known.clear()
@@ -236,7 +243,7 @@ class RocksEngine:
             table, _, number = name.partition("@")
             window = self._tables[table].window if table in self._tables and number else None
             if window and (int(number) + 1) * window.width_us + window.keep_us <= now_us:
-                with self.db.writing():
+                with self.db.writing(needs_room=False):
                     size += self.db.drop(name)
                     self._known.clear()
                 windows += 1

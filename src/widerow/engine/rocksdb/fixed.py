@@ -25,7 +25,7 @@ from widerow.engine.rocksdb.values import (
     value_expiry,
 )
 from widerow.engine.rows import NEVER, Cursor, Key, Row, Rows
-from widerow.model.arrays import Flags, Ints
+from widerow.model.arrays import Flags, Ints, lengths
 from widerow.model.batch import Value
 from widerow.model.errors import Corrupt
 from widerow.model.times import SECOND
@@ -204,7 +204,7 @@ def _only(rows: Rows, columns: Sequence[str] | None) -> Rows:
         return rows
     keep = np.array([n in columns for n in rows.cells.names], np.bool_)
     cells = rows.cells.keep(keep[rows.cells.name])
-    return replace(rows, cells=cells).take(np.diff(cells.offsets) > 0)
+    return replace(rows, cells=cells).take(lengths(cells.offsets) > 0)
 
 
 def _pieces(db: Database, family: str, low: bytes, high: bytes | None) -> Iterator[tuple[list[bytes], list[bytes]]]:

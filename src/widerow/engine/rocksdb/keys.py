@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from widerow.engine.rows import Column, Key
-from widerow.model.arrays import PAD, Bytes, Codes, Ints
+from widerow.model.arrays import PAD, Bytes, Codes, Ints, lengths
 from widerow.model.kernel import inlined, kernel
 from widerow.model.names import Coded, Names
-from widerow.schema.table import KeyColumn
+from widerow.schema.table import KeyColumn, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,29 +42,44 @@ class Strings:
         """As Python objects. Strings of one length, the usual case, take a fifth of the time."""
         n = len(self)
         length = int(self.offsets[1]) if n else 0
-        if n and length and self.offsets[-1] == n * length and (np.diff(self.offsets) == length).all():
+        if n and length and self.offsets[-1] == n * length and (lengths(self.offsets) == length).all():
             view: list[bytes] = self.data[: n * length].view(f"V{length}").tolist()
             return view
         text, cuts = self.data.tobytes(), self.offsets.tolist()
         return [text[a:b] for a, b in pairwise(cuts)]
 
 
-def encode_keys(columns: Sequence[KeyColumn], values: Mapping[str, Column], n: int, *, spare: int = 0) -> Strings:
-    """The key of each row, with `spare` bytes left unset behind each."""
-    lengths = np.full(n, spare, np.int64)
+def encode_keys(columns: Sequence[KeyColumn], values: Mapping[str, Column], n: int) -> Strings:
+    """The key of each row."""
+    return _encode_keys(columns, values, n, gap_after=len(columns), gap=0)[0]
+
+
+def encode_row_keys(table: Table, values: Mapping[str, Column], n: int, spare: int) -> tuple[Strings, Ints]:
+    """The key of each row with a byte left free behind the partition and `spare` bytes at its end.
+
+    Also gives where in the buffer each partition's prefix ends.
+    """
+    return _encode_keys(table.key, values, n, gap_after=len(table.partition), gap=1, spare=spare)
+
+
+def _encode_keys(
+    columns: Sequence[KeyColumn], values: Mapping[str, Column], n: int, *, gap_after: int, gap: int, spare: int = 0
+) -> tuple[Strings, Ints]:
+    sizes = np.full(n, gap + spare, np.int64)
     texts: dict[str, Strings] = {}
     for column in columns:
         value = values[column.name]
         if isinstance(value, Coded):
             texts[column.name] = _escape(value.names)
-            lengths += np.diff(texts[column.name].offsets)[value.codes]
+            sizes += lengths(texts[column.name].offsets)[value.codes]
         else:
-            _add_int_lengths(value, lengths)
+            _add_int_lengths(value, sizes)
     offsets = np.zeros(n + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    data = np.zeros(offsets[-1] + PAD, np.uint8)
+    sizes.cumsum(out=offsets[1:])
+    data = np.empty(int(offsets[-1]) + PAD, np.uint8)
     position = offsets[:-1].copy()
-    for column in columns:
+    prefix_end = position
+    for k, column in enumerate(columns):
         value = values[column.name]
         flip = 0xFF if column.descending else 0
         if isinstance(value, Coded):
@@ -72,7 +87,10 @@ def encode_keys(columns: Sequence[KeyColumn], values: Mapping[str, Column], n: i
             _put_texts(escaped.data, escaped.offsets, value.codes, flip, data, position)
         else:
             _put_ints(value, flip, data, position)
-    return Strings(data, offsets)
+        if k + 1 == gap_after and gap:
+            prefix_end = position.copy()
+            position += gap
+    return Strings(data, offsets), prefix_end
 
 
 def encode_key(columns: Sequence[KeyColumn], key: Key) -> bytes:

@@ -25,7 +25,7 @@ from widerow.engine.rocksdb.values import (
     value_expiry,
 )
 from widerow.engine.rows import NEVER
-from widerow.model.arrays import Bytes, Codes, Flags, Hashes, Ints
+from widerow.model.arrays import Bytes, Codes, Flags, Hashes, Ints, lengths
 from widerow.model.batch import CellKind, Cells
 from widerow.model.errors import Corrupt
 from widerow.model.kernel import kernel
@@ -164,14 +164,14 @@ def decode(piece: Piece, *, now_s: int, wanted: frozenset[bytes] | None, resolve
             _mark_outdated(cells.offsets, cells.name, cells.kind, logical, len(cells.names), live)
         expired = (expire_s > 0) & (expire_s <= now_s)
         if expired.any():
-            live &= ~np.repeat(expired, np.diff(cells.offsets))
+            live &= ~np.repeat(expired, lengths(cells.offsets))
     if wanted is not None:
         keep = np.array([n in wanted for n in cells.names.to_bytes_list()], np.bool_)
         live &= keep[cells.name] if len(keep) else live
     rows = np.arange(len(keys))
     if not live.all():
         cells = cells.keep(live)
-        full = np.diff(cells.offsets) > 0
+        full = lengths(cells.offsets) > 0
         rows, cells = np.flatnonzero(full), cells.take(full)
     expire_us = np.where(expire_s == 0, NEVER, expire_s * SECOND)
     return Fragments(keys, rows, version_us[rows], expire_us[rows], cells, logical[rows])

@@ -16,7 +16,7 @@ import numpy as np
 
 from widerow.engine.rocksdb.keys import Strings
 from widerow.engine.rows import NEVER
-from widerow.model.arrays import PAD, Bytes, Codes, Hashes, Ints
+from widerow.model.arrays import PAD, Bytes, Codes, Hashes, Ints, lengths
 from widerow.model.batch import CellKind, Cells
 from widerow.model.errors import Corrupt
 from widerow.model.hashing import SEED, hash_names, mix, peek64
@@ -275,7 +275,7 @@ class ShapeTable:
         self.tag = np.array(tag, np.int32)
         self.starts = np.array(starts, np.int64)
         self.tag_texts = list(tags)
-        self.cell_counts = np.diff(self.starts)
+        self.cell_counts = lengths(self.starts)
         self.repeats = any(
             len(s.names) != len({(n, k == _TAG) for n, k in zip(s.names, s.kinds, strict=True)}) for s in shapes
         )
