@@ -18,6 +18,8 @@ from bench.lib.linefeed import FASTEST_REPORTS_PER_S, Feed, FeedReport, start_us
 from bench.lib.server import Server
 
 SMALL_LINES = 50
+SMALL_CONNECTIONS = 16
+"""Small requests come from many senders; four that wait for each answer would measure the wait."""
 RATE_LINES = 100
 METRIC_NAMES = {"line": "telemetry_temp", "json": "temp", "arrow": "temp"}
 """What the first metric is called once stored: line protocol puts the measurement before the field."""
@@ -33,7 +35,7 @@ def run(options: argparse.Namespace) -> Figures:
     formats = options.formats.split(",")
     if "line" in formats:
         whole_run(figures, f"ingest_line_{options.lines}", options, "line", options.lines)
-        whole_run(figures, f"ingest_line_{SMALL_LINES}", options, "line", SMALL_LINES)
+        whole_run(figures, f"ingest_line_{SMALL_LINES}", options, "line", SMALL_LINES, SMALL_CONNECTIONS)
         paced_run(figures, options)
     for form in ("json", "arrow"):
         if form in formats:
@@ -61,14 +63,17 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def whole_run(figures: Figures, name: str, options: argparse.Namespace, form: str, lines: int) -> None:
+def whole_run(
+    figures: Figures, name: str, options: argparse.Namespace, form: str, lines: int, connections: int | None = None
+) -> None:
     """As fast as the server takes it; everything it costs, what it puts off included."""
+    connections = connections or options.connections
     with Server(options.layout, options.folder) as server:
         feed = feed_of(server, options, form, lines, FASTEST_REPORTS_PER_S)
         # The first requests meet cold caches and new devices, which are registered once in a fleet's life.
-        warm = feed.run(connections=options.connections, requests=warm_up_requests(feed.load))
+        warm = feed.run(connections=connections, requests=warm_up_requests(feed.load))
         cpu_s = server.cpu_s()
-        report = feed.run(connections=options.connections, seconds=options.seconds)
+        report = feed.run(connections=connections, seconds=options.seconds)
         server.settle()
         cpu_s = server.cpu_s() - cpu_s
         check(server, feed, [warm, report])

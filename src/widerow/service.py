@@ -80,6 +80,7 @@ class Service:
                     max_in_flight_bytes=config.pipeline.max_in_flight_mib << 20,
                     max_tenant_in_flight_bytes=config.pipeline.max_tenant_in_flight_mib << 20,
                     decoders=config.pipeline.decoders,
+                    share_core=bool(config.pipeline.share_core),
                 ),
             )
             naming = line_codec.LineNaming(

@@ -27,6 +27,7 @@ from widerow.model.batch import Batch
 from widerow.model.errors import NotFound, Refusal, Unavailable, WiderowError
 from widerow.model.tenant import Tenant
 from widerow.model.times import Clock
+from widerow.ops.cores import allowed_cores, shared_core, stay_on
 from widerow.ops.counters import Counters
 from widerow.pipeline.check import check
 from widerow.pipeline.merge import merge
@@ -53,6 +54,8 @@ class PipelineSettings:
     max_in_flight_bytes: int
     max_tenant_in_flight_bytes: int
     decoders: int = 2
+    share_core: bool = False
+    """Whether the committer stays on the core that the event loop stays on; see `ops.cores`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +177,8 @@ class Pipeline:
     # -- committing
 
     def _commit_loop(self) -> None:
+        if self._settings.share_core:
+            stay_on(shared_core(allowed_cores()))
         while work := self._batches.take(_COMMIT_BYTES):
             started = time.perf_counter()
             groups = [self._prepare(tenant, jobs) for tenant, jobs in work]

@@ -20,6 +20,7 @@ from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
 from widerow.model.errors import NotFound, Overloaded, Rejected
+from widerow.ops.cores import allowed_cores, stay_on
 from widerow.server.auth import Auth, allow
 from widerow.server.call import Answer, Call, Front, Query, negotiate
 from widerow.server.failures import MethodNotAllowed, failure
@@ -48,7 +49,9 @@ class App:
             max_bytes=http.max_body_mib << 20, max_bytes_in_all=service.config.pipeline.max_in_flight_mib << 20
         )
         self._tally = Tally(service.counters)
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="http")
+        self._threads = ThreadPoolExecutor(
+            THREADS, thread_name_prefix="http", initializer=stay_on, initargs=(allowed_cores(),)
+        )
         self._busy = 0
         self._writes: dict[bytes, Write] = {}
         paths: dict[str, dict[str, Route]] = {}

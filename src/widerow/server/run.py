@@ -22,6 +22,7 @@ import uvicorn
 import uvloop
 
 from widerow.model.errors import ConfigError
+from widerow.ops.cores import allowed_cores, shared_core, stay_on
 from widerow.server.app import App
 from widerow.server.call import Front
 from widerow.server.rates import Rates
@@ -112,6 +113,8 @@ async def _serve(
     apps = [App(front, local=local) for _, local in listeners]
     servers = [_Server(_config(app)) for app in apps]
     loop = asyncio.get_running_loop()
+    if service.config.pipeline.share_core:  # after the apps, whose threads may run anywhere
+        stay_on(shared_core(allowed_cores()))
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
