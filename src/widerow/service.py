@@ -20,18 +20,21 @@ from widerow.engine.port import Engine
 from widerow.engine.rocksdb import RocksSettings
 from widerow.ingest.bodies import Bodies
 from widerow.model.device import Device
-from widerow.model.errors import Conflict, WiderowError
+from widerow.model.errors import ConfigError, Conflict, WiderowError
 from widerow.model.tenant import Tenant
 from widerow.model.times import MS, SECOND, Clock, SystemClock, TimeSpan, whole_ms
 from widerow.ops.counters import Counters
 from widerow.pipeline.pipeline import Pipeline, PipelineSettings
 from widerow.query.raw import Queries
-from widerow.schema.tables import TABLES
+from widerow.schema.tables import META, TABLES
 from widerow.telemetry.erasure import EVER
 from widerow.telemetry.placement import Epoch
 from widerow.telemetry.store import Telemetry, TelemetrySettings
 
 log = logging.getLogger(__name__)
+
+SCHEMA_VERSION = 1
+"""Of the tables and what is in them. Additive changes keep it."""
 
 
 @dataclass(slots=True)
@@ -66,6 +69,7 @@ class Service:
         )
         try:
             engine.apply(TABLES)
+            check_schema(engine)
             counters = Counters()
             catalog = Catalog(engine, clock, CatalogSettings(max_future_us=max_future_us, refresh_us=refresh_us))
             telemetry = Telemetry(engine, clock, TelemetrySettings(max_future_us=max_future_us, refresh_us=refresh_us))
@@ -192,6 +196,15 @@ class Service:
         self.counters.memory.set(stats.memory_bytes)
         self.counters.windows.set(stats.windows)
         self.counters.syncs.set(stats.syncs)
+
+
+def check_schema(engine: Engine) -> None:
+    """A store knows the version of its tables. One that a newer release has changed is not touched."""
+    known = [rows.row(0)["body"] for rows in engine.scan(META, [("schema",)])]
+    if not known:
+        engine.put_if(META, ("schema",), {"body": str(SCHEMA_VERSION)}, None)
+    elif int(known[0]) > SCHEMA_VERSION:
+        raise ConfigError(f"the store has schema {known[0]}, this release knows {SCHEMA_VERSION}: use a newer release")
 
 
 class Housekeeper:

@@ -12,11 +12,12 @@ import pytest
 from widerow.config import Config, Store
 from widerow.engine.rows import Rows
 from widerow.model.device import Device
-from widerow.model.errors import StorageFull, Unavailable
+from widerow.model.errors import ConfigError, StorageFull, Unavailable
 from widerow.model.tenant import Limits, Tenant
 from widerow.model.times import HOUR, TimeSpan
 from widerow.pipeline.pipeline import INLINE_BYTES, Job, Outcome
 from widerow.schema.table import Table
+from widerow.schema.tables import META
 from widerow.service import Service
 
 
@@ -146,6 +147,14 @@ def test_a_deleted_device_is_gone_at_once_and_may_come_back(service: Service) ->
     assert values(service, tenant, "d") == [2.0]
     service.purge()
     assert values(service, tenant, "d") == [2.0]
+
+
+def test_a_store_of_a_newer_release_is_not_touched(tmp_path: Path) -> None:
+    config = Config(store=Store(url=f"rocksdb:{tmp_path}", reserve_mib=0))
+    with Service.open(config) as service:
+        assert service.engine.put_if(META, ("schema",), {"body": "2"}, {"body": "1"})
+    with pytest.raises(ConfigError, match="newer release"):
+        Service.open(config)
 
 
 def test_a_deleted_tenant_leaves_nothing_behind(service: Service) -> None:
