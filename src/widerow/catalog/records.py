@@ -75,9 +75,9 @@ class Records(Generic[T]):
     def find(self, scope: Key, name: str) -> Stored[T] | None:
         if name_fault(name):
             return None  # never stored; what came from a URL may not even be valid UTF-8
-        # No name holds a control character, so [name, name + NUL) holds that name alone.
-        span = Span(name, name + "\0")
-        return next(self.scan(scope, [shard_of(name)], span, limit=1), None)
+        for rows in self.engine.scan(self.table, [self._key(scope, name)]):
+            return self._decoded(name, rows.row(0))
+        return None
 
     def get(self, scope: Key, name: str) -> Stored[T]:
         found = self.find(scope, name)

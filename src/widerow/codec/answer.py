@@ -108,8 +108,10 @@ def format_times(time_us: Ints, epoch: str | None = None) -> list[Any]:
     """RFC 3339 texts, or epochs in s, ms, us or ns: integers, or floats where one of the times needs a fraction."""
     if epoch is None:
         unit: Literal["s", "ms", "us"] = "s" if not np.any(time_us % SECOND) else "ms" if not np.any(time_us % MS) else "us"
-        moments: npt.NDArray[np.datetime64] = time_us.astype("datetime64[us]")
-        return list(np.datetime_as_string(moments, unit=unit, timezone="UTC").tolist())
+        # The metrics of a report share its time, and formatting costs a microsecond: each time is formatted once.
+        distinct, which = np.unique(time_us, return_inverse=True)
+        moments: npt.NDArray[np.datetime64] = distinct.astype("datetime64[us]")
+        return list(np.datetime_as_string(moments, unit=unit, timezone="UTC").astype(object)[which].tolist())
     if epoch == "ns":
         return list((time_us * 1_000).tolist())
     if epoch not in PRECISION_US:

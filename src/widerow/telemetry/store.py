@@ -150,14 +150,14 @@ class Telemetry:
     def latest(self, tenant: Tenant, devices: Sequence[str], *, metrics: Sequence[str] | None = None) -> list[Rows]:
         """Rows that hold each metric's newest value in the last bucket of each device, newest first by device."""
         marks = self.erasure.marks(tenant.name)
-        by_table: dict[Table, list[Key]] = {}
+        by_class: dict[int, list[Key]] = {}
         for device, bucket, subs, keep_us in self._last_seen(tenant.name, devices):
-            keys = by_table.setdefault(self.table(keep_us), [])
+            keys = by_class.setdefault(keep_us, [])
             keys += [(tenant.name, device, bucket, sub) for sub in range(subs)]
         out = []
-        for table, keys in by_table.items():
+        for keep_us, keys in by_class.items():
             # Erased cells may hide older ones that are not: then all of the bucket is read.
-            for chunk in self._engine.scan(table, keys, columns=metrics, first=not marks.any()):
+            for chunk in self._engine.scan(self.table(keep_us), keys, columns=metrics, first=not marks.any()):
                 rows = drop_erased_rows(marks, chunk)
                 if len(rows):
                     out.append(rows)

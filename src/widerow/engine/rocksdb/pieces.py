@@ -93,14 +93,17 @@ class PartitionReader:
             self.next_key = behind(logical)
         return rows
 
-    def read_first(self, family: Rdict, now_s: int) -> list[tuple[bytes, bytes]]:
-        """Rows until each shape has been seen alive: all that "the latest of each metric" needs, mostly a single row."""
+    def read_first(self, family: Rdict, now_s: int) -> tuple[list[tuple[bytes, bytes]], dict[bytes, bytes]]:
+        """Rows until each shape has been seen alive: all that "the latest of each metric" needs, mostly a single row.
+
+        With the shapes of the partition, but for those that came while it was read.
+        """
         self.done = True
         shapes = shapes_of(family, self.prefix)
         pending = {h for h, s in shapes.items() if self.wanted is None or self.wanted & set(shape_of(s).names)}
         rows: list[tuple[bytes, bytes]] = []
         if not pending:
-            return rows
+            return rows, shapes
         for key, value in items(family, self.next_key, self.stop):
             if not pending and key[:-SUFFIX] != rows[-1][0][:-SUFFIX]:
                 break
@@ -108,7 +111,7 @@ class PartitionReader:
             expire_s = int.from_bytes(value[1:5], "little")
             if not expire_s or expire_s > now_s:
                 pending.discard(key[-8:])
-        return rows
+        return rows, shapes
 
 
 def shapes_of(family: Rdict, prefix: bytes) -> dict[bytes, bytes]:

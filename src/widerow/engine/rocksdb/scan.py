@@ -113,6 +113,7 @@ class SparseScan:
     ) -> None:
         self.db, self.table, self.span, self.limit, self.first = db, table, span, limit, first
         self.now_s, self.family_of, self.wanted = now_s, family_of, names_of(columns)
+        self._first: tuple[str | int | None, bytes] = (None, b"")
 
     def run(self, partitions: Sequence[Key] | None, after: Cursor | None) -> Iterator[Rows]:
         start = _Place.of(after)
@@ -147,7 +148,9 @@ class SparseScan:
                 reader.done = True
                 return [], {}
             if self.first:
-                rows = reader.read_first(handle, self.now_s)
+                rows, shapes = reader.read_first(handle, self.now_s)
+                if all(key[-8:] in shapes for key, _ in rows):
+                    return rows, shapes
             else:
                 rows = reader.read(handle, PIECE if self.limit is None else min(PIECE, max(1, self.limit - target.taken)))
             # Shapes after rows: a row written meanwhile brought its shape with it.
@@ -201,9 +204,20 @@ class SparseScan:
                 key = found[:length] + b"\2"
 
     def _target(self, index: int, partition: Key, family: str, resumed: _Place | None) -> _Target:
-        prefix, low, high = bounds(self.table, partition, self.span)
+        if len(partition) == len(self.table.partition) and self.span == ALL:
+            prefix = self._prefix(partition)
+            low, high = prefix + ROWS, prefix + b"\2"
+        else:
+            prefix, low, high = bounds(self.table, partition, self.span)
         reader = PartitionReader(prefix, max(low, resumed.next_key) if resumed else low, high, wanted=self.wanted)
         return _Target(index, partition, family, reader, resumed.taken if resumed else 0)
+
+    def _prefix(self, partition: Key) -> bytes:
+        """As `encode_key`; the first column, a tenant mostly, is the same for all partitions of a scan."""
+        column, *rest = self.table.partition
+        if partition[0] != self._first[0]:
+            self._first = (partition[0], encode_part(column, partition[0]))
+        return self._first[1] + encode_key(rest, partition[1:])
 
     def _next_key(self, family: str, start: bytes) -> bytes | None:
         with self.db.reading():
