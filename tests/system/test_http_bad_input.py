@@ -241,5 +241,5 @@ def test_broken_json_of_other_routes_is_refused(site: Site) -> None:
     check("/v1/admin/tokens", '{"role": "king"}', "field")
     check("/v1/admin/tokens", '{"role": "device"}', "token")
     check("/v1/admin/tokens", '{"role": "read", "expires": "-1h"}', "token")
-    check("/v1/admin/erase", '{"metric": "a", "start": "-1h"}', "field")
+    check("/v1/admin/erase", '{"metric": "a", "start": true}', "field")
     check("/v1/admin/erase", '{"start": "-1h", "end": "now"}', "field")
