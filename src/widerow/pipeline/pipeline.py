@@ -4,8 +4,8 @@ Fronts hand over a `Job` and are called back with its `Outcome`; a report that i
 Two bounded fair queues, both by tenant: bodies waiting to be decoded, and decoded batches waiting to be written. Small
 bodies are decoded at once by the caller, where a hand-over would cost more than the work.
 Threads: a few decoders (kernels without the GIL) and one committer. A commit takes everything that is waiting: under load
-commits grow by themselves, without load nobody lingers. A second committer only made commits smaller (2.5M against 3.1M
-metrics/s at 5,000 lines a request, 0.31M against 0.53M at 50).
+commits grow by themselves, without load nobody lingers. A second committer gave no gain in the few
+runs that compared them (docs/adr/0006-threads-and-cores.md).
 """
 
 from __future__ import annotations
