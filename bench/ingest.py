@@ -19,7 +19,7 @@ from bench.lib.server import Server
 
 SMALL_LINES = 50
 SMALL_CONNECTIONS = 16
-"""Small requests come from many senders. With four connections, each waiting for its answer, the rate is about a third lower."""
+"""Small requests come from many senders. With four connections, each awaiting its answer, the rate is a third lower."""
 RATE_LINES = 100
 METRIC_NAMES = {"line": "telemetry_temp", "json": "temp", "arrow": "temp"}
 """What the first metric is called once stored: line protocol puts the measurement before the field."""
