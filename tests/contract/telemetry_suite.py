@@ -127,6 +127,26 @@ class TelemetrySuite:
         clock.time_us += 2 * DAY
         assert [p[3] for p in self.read(t, "d", TimeSpan(0, now + 1))] == [2.0]
 
+    def test_latest_is_cut_at_the_retention_too(self, engine: Engine, clock: ManualClock) -> None:
+        t = self.telemetry(engine, clock)
+        self.write(t, [Report("d", clock.now_us(), {"x": 1.0}, {}, 0)])
+        clock.time_us += 31 * DAY  # the engine still has it, for late rolls
+        assert t.latest(ACME, ["d"]) == []
+
+    def test_latest_finds_every_sub_bucket_while_a_narrower_epoch_is_still_to_come(
+        self, engine: Engine, clock: ManualClock
+    ) -> None:
+        t = self.telemetry(engine, clock)
+        start = t.places.earliest_epoch_us() + SECOND
+        t.places.add_epoch("acme", "d", Epoch(start, HOUR, 8, "test"))
+        t.places.add_epoch("acme", "d", Epoch(start + 30 * DAY, HOUR, 1, "test"))
+        clock.time_us = start + HOUR
+        bucket = clock.now_us() - clock.now_us() % HOUR
+        for i in range(16):  # most fall outside sub-bucket 0
+            self.write(t, [Report("d", bucket + 1 + i, {"x": float(i)}, {}, 0)])
+            got = plain(newest(points_of(t.latest(ACME, ["d"]))))
+            assert [p[3] for p in got] == [float(i)]
+
     def test_a_tenant_may_change_its_retention_class(self, engine: Engine, clock: ManualClock) -> None:
         t = self.telemetry(engine, clock)
         now = clock.now_us()

@@ -14,7 +14,7 @@ import numpy as np
 
 from widerow.model.arrays import Ints, frozen
 from widerow.model.batch import CellKind, Cells, Rowset, Value
-from widerow.model.names import Coded, Names
+from widerow.model.names import Coded
 from widerow.schema.table import Table
 
 Column: TypeAlias = Ints | Coded
@@ -95,6 +95,3 @@ def cells_of(rows: Sequence[Row]) -> Cells:
     text[is_text] = texts.codes
     number = np.array([np.nan if isinstance(v, str) else float(v) for _, v in flat], np.float64)
     return Cells(offsets, name.names, name.codes, is_text.astype(np.uint8), number, texts.names, text)
-
-
-NO_CELLS = Cells.numbers(np.zeros(1, np.int64), Names.of(()), np.zeros(0, np.int32), np.zeros(0))

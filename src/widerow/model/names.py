@@ -39,11 +39,6 @@ class Names:
         np.fromiter(map(len, parts), np.int64, len(parts)).cumsum(out=offsets[1:])
         return cls(np.frombuffer(b"".join((*parts, bytes(PAD))), np.uint8), offsets)
 
-    @classmethod
-    def of_buffer(cls, text: bytes | memoryview, offsets: Ints) -> Names:
-        """Strings of one buffer; copies it once to add the spare bytes."""
-        return cls(np.frombuffer(bytes(text) + bytes(PAD), np.uint8), offsets)
-
     def __len__(self) -> int:
         return len(self.offsets) - 1
 

@@ -95,7 +95,3 @@ class FairQueue(Generic[T]):
 
     def in_flight(self) -> int:
         return self._total
-
-    def in_flight_by_tenant(self) -> dict[str, int]:
-        with self._ready:
-            return dict(self._held)

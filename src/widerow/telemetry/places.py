@@ -21,7 +21,7 @@ from widerow.model.times import HOUR, Clock, format_time
 from widerow.schema.shards import shards_of
 from widerow.schema.tables import LAST_SEEN, PLACEMENTS
 from widerow.telemetry.facts import FactLog
-from widerow.telemetry.placement import Epoch, place, place_all
+from widerow.telemetry.placement import FIRST_EPOCH, Epoch, place, place_all
 
 _MAX_DEVICES = 1 << 24
 _LAST_SEEN_COLUMNS = Names.of(LAST_SEEN.columns)
@@ -164,7 +164,11 @@ def newly_seen(
     shard = shards_of(batch.device.names)
     n = len(rows)
     ids = device[rows]
-    number = np.stack([bucket[rows], state.width_us[ids], state.subs[ids], keep_us[rows]], axis=1).astype(np.float64)
+    subs = state.subs[ids]
+    for i in np.flatnonzero(batch.time_us[rows] < state.from_us[ids]).tolist():
+        # Placed by an older epoch than the newest: name as many sub-buckets as any had. Too many cost a look, too few data.
+        subs[i] = max(e.sub_buckets for e in (FIRST_EPOCH, *state.epochs[int(ids[i])]))
+    number = np.stack([bucket[rows], state.width_us[ids], subs, keep_us[rows]], axis=1).astype(np.float64)
     k = len(_LAST_SEEN_COLUMNS)
     cells = Cells.numbers(
         np.arange(0, n * k + 1, k), _LAST_SEEN_COLUMNS, np.tile(np.arange(k, dtype=np.int32), n), number.reshape(-1)

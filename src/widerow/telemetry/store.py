@@ -155,10 +155,13 @@ class Telemetry:
             keys = by_class.setdefault(keep_us, [])
             keys += [(tenant.name, device, bucket, sub) for sub in range(subs)]
         out = []
+        now_us = self._clock.now_us()
         for keep_us, keys in by_class.items():
+            oldest = 0 if keep_us == 0 else now_us - keep_us
             # Erased cells may hide older ones that are not: then all of the bucket is read.
             for chunk in self._engine.scan(self.table(keep_us), keys, columns=metrics, first=not marks.any()):
                 rows = drop_erased_rows(marks, chunk)
+                rows = rows.take(np.asarray(rows.keys["event_us"]) >= oldest)
                 if len(rows):
                     out.append(rows)
         return out
