@@ -10,19 +10,20 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from widerow.codec.arrow.columns import strings_of
+from widerow.codec.instants import rfc3339, texts
+from widerow.codec.points_json import encode_points_json
 from widerow.model.arrays import Ints
 from widerow.model.errors import Unsupported
 from widerow.model.names import Coded
 from widerow.model.points import Points
-from widerow.model.times import MS, PRECISION_US, SECOND
+from widerow.model.times import PRECISION_US
 
 JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow.stream"
 MEDIA_TYPES = (JSON, CSV, ARROW)
@@ -41,28 +42,13 @@ def encode_points(points: Points, media_type: str, *, next_cursor: str | None = 
 
 
 def encode_json(points: Points, *, next_cursor: str | None = None, epoch: str | None = None) -> bytes:
-    """`{"series": [{"device", "metric", "points": [[time, value], ...]}], "next": cursor or null}`.
-
-    A point has its tags as a third member when they were asked for. Series are sorted as their names are in the
-    dictionaries; the points of one keep their order.
-    """
+    """By series, sorted as their names are in the dictionaries; the points of one keep their order."""
     key = points.device.codes.astype(np.int64) * (len(points.metric.names) + 1) + points.metric.codes
     if np.any(key[1:] < key[:-1]):
-        order = np.argsort(key, kind="stable")
-        points, key = points.take(order), key[order]
-    columns = [format_times(points.time_us, epoch), _values(points)]
-    if points.tags is not None:
-        sets = np.array([*map(msgspec.Raw, points.tags.names.to_bytes_list()), None], object)
-        columns.append(sets[points.tags.codes].tolist())
-    pairs = list(zip(*columns, strict=True))
-    starts = np.flatnonzero(np.concatenate([[len(key) > 0], key[1:] != key[:-1]])) if len(key) else np.zeros(0, np.int64)
-    devices, metrics = points.device.take(starts).to_list(), points.metric.take(starts).to_list()
-    cuts = [*starts.tolist(), len(pairs)]
-    series = [
-        {"device": device, "metric": metric, "points": pairs[start:stop]}
-        for device, metric, start, stop in zip(devices, metrics, cuts[:-1], cuts[1:], strict=True)
-    ]
-    return msgspec.json.encode({"series": series, "next": next_cursor})
+        # Narrow keys are sorted by radix.
+        points = points.take(np.argsort(key.astype(np.uint16) if key.max() < 1 << 16 else key, kind="stable"))
+    times = None if epoch is None else format_times(points.time_us, epoch)
+    return encode_points_json(points, times, _values(points), next_cursor)
 
 
 def encode_csv(points: Points, *, epoch: str | None = None) -> bytes:
@@ -107,11 +93,7 @@ def encode_records(records: Sequence[Mapping[str, Any]], media_type: str) -> byt
 def format_times(time_us: Ints, epoch: str | None = None) -> list[Any]:
     """RFC 3339 texts, or epochs in s, ms, us or ns: integers, or floats where one of the times needs a fraction."""
     if epoch is None:
-        unit: Literal["s", "ms", "us"] = "s" if not np.any(time_us % SECOND) else "ms" if not np.any(time_us % MS) else "us"
-        # The metrics of a report share its time, and formatting costs a microsecond: each time is formatted once.
-        distinct, which = np.unique(time_us, return_inverse=True)
-        moments: npt.NDArray[np.datetime64] = distinct.astype("datetime64[us]")
-        return list(np.datetime_as_string(moments, unit=unit, timezone="UTC").astype(object)[which].tolist())
+        return texts(rfc3339(time_us))
     if epoch == "ns":
         return list((time_us * 1_000).tolist())
     if epoch not in PRECISION_US:

@@ -45,14 +45,15 @@ class Queries:
         tags: bool = False,
     ) -> Answer:
         """Points of a device, oldest first, about `limit` of them. `NotFound` if there is no such device."""
-        self._catalog.devices.get(tenant.name, device)
+        self._catalog.devices.require(tenant.name, device)
         if after is not None:
             span = TimeSpan(min(max(span.start_us, _read_cursor(after)), span.stop_us), span.stop_us)
         found: list[Points] = []
         count = 0
         # Tags are cells, too: to show them, all cells of the rows are read.
         for part, chunks in self._telemetry.read(tenant, device, span, metrics=None if tags else metrics):
-            points = _in_order(_only(points_of(chunks, tags=tags), metrics if tags else None))
+            oldest_first = [rows.take(np.argsort(np.asarray(rows.keys["event_us"]), kind="stable")) for rows in chunks]
+            points = _in_order(_only(points_of(oldest_first, tags=tags), metrics if tags else None))
             if count + len(points) > limit:
                 points, rest_us = _cut(points, limit - count)
                 return Answer(joined([*found, points]), _cursor(rest_us))
@@ -69,7 +70,8 @@ class Queries:
 
 def _in_order(points: Points) -> Points:
     """Oldest first; values of one report in the order they were sent."""
-    return points.take(np.argsort(points.time_us, kind="stable"))
+    time_us = points.time_us
+    return points.take(np.argsort(time_us, kind="stable")) if np.any(time_us[1:] < time_us[:-1]) else points
 
 
 def _only(points: Points, metrics: Sequence[str] | None) -> Points:

@@ -28,7 +28,7 @@ def series(call: Call) -> Answer:
 
 def device_latest(call: Call) -> Answer:
     tenant, device = call.tenant(), call.path["device"]
-    call.service.catalog.devices.get(tenant.name, device)
+    call.service.catalog.devices.require(tenant.name, device)
     return points_answer(call, call.service.queries.latest(tenant, [device], metrics=call.query.names("metrics")))
 
 

@@ -27,6 +27,9 @@ from widerow.telemetry.erasure import EVER, Erasure, Mark, drop_erased_reports, 
 from widerow.telemetry.placement import Epoch, Place, partitions, segments
 from widerow.telemetry.places import Places, newly_seen, place_batch
 
+_FEWEST_BUCKETS, _MOST_BUCKETS = 2, 8
+"""How many buckets one scan reads: an hour that does not begin on the hour lies in two. Whoever reads on, reads more."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
@@ -117,9 +120,9 @@ class Telemetry:
     def read(
         self, tenant: Tenant, device: str, span: TimeSpan, *, metrics: Sequence[str] | None = None
     ) -> Iterator[tuple[TimeSpan, list[Rows]]]:
-        """Live rows of a device, bucket by bucket, oldest bucket first; rows within are newest first.
+        """Live rows of a device, a few buckets at a time, oldest first; the rows of a bucket are newest first.
 
-        Each item is the time its bucket covers within the span, and the rows found there.
+        Each item is the time its buckets cover within the span, and the rows found there.
         """
         span = self.readable(tenant, span)
         marks = self.erasure.marks(tenant.name)
@@ -132,8 +135,9 @@ class Telemetry:
     def _stretches(
         self, tenant: Tenant, epochs: Sequence[Epoch], span: TimeSpan
     ) -> Iterator[tuple[Table, TimeSpan, list[Place]]]:
-        """Table, time and partitions, one bucket at a time, oldest first."""
+        """Table, time and partitions, a few buckets at a time, oldest first."""
         now_us = self._clock.now_us()
+        many = _FEWEST_BUCKETS
         for keep_us, by_class in _class_segments(tenant, span):
             oldest = 0 if keep_us == 0 else now_us - keep_us
             if by_class.stop_us <= oldest:
@@ -142,10 +146,10 @@ class Telemetry:
             for epoch, part in segments(epochs, shown):
                 start = part.start_us
                 while start < part.stop_us:
-                    stop = min(start - start % epoch.width_us + epoch.width_us, part.stop_us)
-                    bucket = TimeSpan(start, stop)
-                    yield self.table(keep_us), bucket, list(partitions([*epochs], bucket))
-                    start = stop
+                    stop = min(start - start % epoch.width_us + many * epoch.width_us, part.stop_us)
+                    stretch = TimeSpan(start, stop)
+                    yield self.table(keep_us), stretch, list(partitions(epochs, stretch))
+                    start, many = stop, min(2 * many, _MOST_BUCKETS)
 
     def latest(self, tenant: Tenant, devices: Sequence[str], *, metrics: Sequence[str] | None = None) -> list[Rows]:
         """Rows that hold each metric's newest value in the last bucket of each device, newest first by device."""
@@ -161,7 +165,9 @@ class Telemetry:
             # Erased cells may hide older ones that are not: then all of the bucket is read.
             for chunk in self._engine.scan(self.table(keep_us), keys, columns=metrics, first=not marks.any()):
                 rows = drop_erased_rows(marks, chunk)
-                rows = rows.take(np.asarray(rows.keys["event_us"]) >= oldest)
+                shown = np.asarray(rows.keys["event_us"]) >= oldest
+                if not shown.all():
+                    rows = rows.take(shown)
                 if len(rows):
                     out.append(rows)
         return out

@@ -18,9 +18,10 @@ from rocksdict import WriteBatch
 from widerow.engine.port import ALL, EngineStats, Expired, Features, Span
 from widerow.engine.rocksdb import append, fixed
 from widerow.engine.rocksdb.database import Database, RocksSettings, items
+from widerow.engine.rocksdb.families import Families
 from widerow.engine.rocksdb.keys import encode_key
 from widerow.engine.rocksdb.pieces import Piece, decode, names_of, shapes_of
-from widerow.engine.rocksdb.scan import SparseScan, bounds
+from widerow.engine.rocksdb.scan import SparseScan, bounds, rows_of_piece
 from widerow.engine.rows import NEVER, Cursor, Key, Row, Rows, rows_of
 from widerow.model.arrays import Flags, lengths
 from widerow.model.times import MS, SECOND, Clock
@@ -96,13 +97,13 @@ class RocksEngine:
             rows = rows.take(~empty)
         if not table.window or not len(rows):
             return [(table.name, self._encode(table, rows))] if len(rows) else []
-        width_us = table.window.width_us
+        families, width_us = Families(table), table.window.width_us
         windows = np.asarray(rows.keys[table.window.column]) // width_us
         oldest = (self._clock.now_us() - table.window.keep_us) // width_us
         if windows.min() == windows.max():
-            return [] if windows[0] < oldest else [(_family(table, int(windows[0])), self._encode(table, rows))]
+            return [] if windows[0] < oldest else [(families.of_window(int(windows[0])), self._encode(table, rows))]
         return [
-            (_family(table, window), self._encode(table, rows.take(windows == window)))
+            (families.of_window(window), self._encode(table, rows.take(windows == window)))
             for window in np.unique(windows).tolist()
             if window >= oldest  # what would be dropped at once is already expired
         ]
@@ -162,9 +163,8 @@ class RocksEngine:
         self._check_table(table)
         now_s = self._clock.now_us() // SECOND
         if table.sparse:
-            return SparseScan(
-                self.db, table, span=span, limit=limit, columns=columns, first=first, now_s=now_s, family_of=_family_of
-            ).run(partitions, after)
+            scan = SparseScan(self.db, table, span=span, limit=limit, columns=columns, first=first, now_s=now_s)
+            return scan.run(partitions, after)
         return fixed.scan(self.db, table, partitions, span, limit=limit, columns=columns, after=after, now_s=now_s)
 
     def delete(
@@ -179,8 +179,9 @@ class RocksEngine:
         self._check_table(table)
         if any(len(p) != len(table.partition) for p in partitions):
             raise ValueError(f"{table.name}: delete takes whole partitions, and a span")
+        families = Families(table)
         for partition in partitions:
-            family = _family_of(table, partition)
+            family = families.of(partition)
             if self.db.family(family) is None:
                 continue
             if table.sparse:
@@ -192,7 +193,8 @@ class RocksEngine:
         self, table: Table, family: str, partition: Key, span: Span, version_us: int, columns: Sequence[str] | None
     ) -> None:
         """Fragments up to the version go; what they hold besides the named columns is written again under its version."""
-        prefix, start, stop = bounds(table, partition, span)
+        prefix = encode_key(table.partition, partition)
+        start, stop = bounds(table, partition, prefix, span)
         with self.db.writing():
             rows = self.db.family(family)
             if rows is None:
@@ -201,7 +203,7 @@ class RocksEngine:
             if not stored:
                 return
             piece = Piece()
-            piece.add(0, len(prefix), stored, shapes_of(rows, prefix))
+            piece.add(partition, prefix, stored, shapes_of(rows, prefix))
             found = decode(piece, now_s=0, wanted=None, resolve=False)
             doomed = found.version_us <= version_us
             batch = WriteBatch(raw_mode=True)
@@ -214,8 +216,7 @@ class RocksEngine:
                 hit[found.cells.rows()[named[found.cells.name]]] = True
                 doomed &= hit
                 append.consume(map(batch.delete, (piece.keys[i] for i in np.flatnonzero(doomed).tolist())))
-                scan = SparseScan(self.db, table, now_s=0, family_of=_family_of)
-                left = scan.rows_of(piece, found, [partition])
+                left = rows_of_piece(table, piece, found)
                 left = replace(left, cells=found.cells.keep(~named[found.cells.name])).take(doomed)
                 left = left.take(lengths(left.cells.offsets) > 0)
                 if len(left):
@@ -278,15 +279,3 @@ class RocksEngine:
         self._check_table(table)
         if not table.conditional:
             raise ValueError(f"{table.name} is not conditional: use write")
-
-
-def _family(table: Table, window: int) -> str:
-    return f"{table.name}@{window}"
-
-
-def _family_of(table: Table, partition: Key) -> str:
-    """The column family that holds a partition."""
-    if not table.window:
-        return table.name
-    at = [c.name for c in table.partition].index(table.window.column)
-    return _family(table, int(partition[at]) // table.window.width_us)

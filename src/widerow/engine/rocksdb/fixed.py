@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice
 
 import numpy as np
@@ -21,6 +22,7 @@ from widerow.engine.rocksdb.values import (
     column_masks,
     decode_cells,
     encode_fixed,
+    fixed_heads,
     mask_shape,
     value_expiry,
 )
@@ -194,7 +196,8 @@ def _look_up(db: Database, table: Table, keys: Sequence[Key], columns: Sequence[
     pairs = [(key, value) for key, value in zip(stored_keys, found, strict=True) if value is not None]
     if pairs:
         rows = _decode(table, [key for key, _ in pairs], [value for _, value in pairs])
-        rows = _only(rows.take(rows.expire_us > now_s * SECOND), columns)
+        live = rows.expire_us > now_s * SECOND
+        rows = _only(rows if live.all() else rows.take(live), columns)
         yield replace(rows, cursor=_to_cursor(len(keys), b"", 0))
 
 
@@ -224,16 +227,24 @@ def _pieces(db: Database, family: str, low: bytes, high: bytes | None) -> Iterat
 def _decode(table: Table, keys: list[bytes], stored: list[bytes]) -> Rows:
     strings, values = Strings.of(keys), Strings.of(stored)
     columns = decode_keys(table.key, strings, strings.offsets[:-1].copy())
-    expire_s = np.empty(len(values), np.int64)
+    expire_s, version_us = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
+    mask = np.empty(len(values), np.uint64)
     if value_expiry(values.data, values.offsets, FIXED_FORMAT, expire_s):
         raise Corrupt(f"a row of {table.name} has an unknown format: was the store written by a newer release?")
-    heads = values.offsets[:-1, None] + HEADER + np.arange(FIXED_HEAD)
-    words = np.ascontiguousarray(values.data[heads]).view(np.uint64).reshape(-1, 2)
-    masks, shape = np.unique(words[:, 1], return_inverse=True)
-    shapes = ShapeTable([mask_shape(table.columns, int(m)) for m in masks])
-    cells = decode_cells(values, HEADER + FIXED_HEAD, shape.astype(np.int32).reshape(-1), shapes)
+    fixed_heads(values.data, values.offsets, version_us, mask)
+    if (mask == mask[0]).all():  # mostly: every column is set
+        masks, shape = (int(mask[0]),), np.zeros(len(values), np.int32)
+    else:
+        distinct, inverse = np.unique(mask, return_inverse=True)
+        masks, shape = tuple(distinct.tolist()), inverse.astype(np.int32).reshape(-1)
+    cells = decode_cells(values, HEADER + FIXED_HEAD, shape, _shape_table(table.columns, masks))
     expire_us = np.where(expire_s == 0, NEVER, expire_s * SECOND)
-    return Rows(columns, words[:, 0].astype(np.int64), expire_us, cells)
+    return Rows(columns, version_us, expire_us, cells)
+
+
+@lru_cache(256)
+def _shape_table(columns: tuple[str, ...], masks: tuple[int, ...]) -> ShapeTable:
+    return ShapeTable([mask_shape(columns, m) for m in masks])
 
 
 def doomed_keys(db: Database, table: Table, partition: Key, span: Span, version_us: int) -> list[bytes]:

@@ -21,6 +21,9 @@ from widerow.model.kernel import inlined, kernel
 from widerow.model.names import Coded, Names
 from widerow.schema.table import KeyColumn, Table
 
+_MANY = 16
+"""From so many keys on, arrays are worth their overhead."""
+
 
 @dataclass(frozen=True, slots=True)
 class Strings:
@@ -96,6 +99,17 @@ def _encode_keys(
 def encode_key(columns: Sequence[KeyColumn], key: Key) -> bytes:
     """One key, or the start of one: as many columns as `key` has values."""
     return b"".join(encode_part(column, value) for column, value in zip(columns, key, strict=False))
+
+
+def encode_prefixes(table: Table, keys: Sequence[Key]) -> list[bytes]:
+    """The partition of each key. Many at once cost a quarter of what they cost one by one."""
+    columns = table.partition
+    if len(keys) < _MANY or not columns:
+        return [encode_key(columns, key) for key in keys]
+    values: dict[str, Column] = {}
+    for column, given in zip(columns, zip(*keys, strict=True), strict=False):
+        values[column.name] = Coded.of(given) if column.type == "text" else np.array(given, np.int64)
+    return encode_keys(columns, values, len(keys)).to_list()
 
 
 def encode_part(column: KeyColumn, value: str | int) -> bytes:

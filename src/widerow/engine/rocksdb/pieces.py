@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from itertools import chain, islice
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -18,13 +19,12 @@ from widerow.engine.rocksdb.keys import Strings
 from widerow.engine.rocksdb.values import (
     HEADER,
     SPARSE_FORMAT,
-    Shape,
     ShapeTable,
     decode_cells,
     decode_shape,
     value_expiry,
 )
-from widerow.engine.rows import NEVER
+from widerow.engine.rows import NEVER, Key
 from widerow.model.arrays import Bytes, Codes, Flags, Hashes, Ints, lengths
 from widerow.model.batch import CellKind, Cells
 from widerow.model.errors import Corrupt
@@ -41,7 +41,12 @@ ROWS = b"\1"
 SUFFIX = 14
 """Behind a row's clustering columns: the version's milliseconds, inverted (6 bytes), and the hash of its shape (8)."""
 PIECE = 4096
+"""About how many rows are read in one go."""
+_ROWS_BYTE = ROWS[0]
 _TAG = int(CellKind.TAG)
+
+RawRows: TypeAlias = list[tuple[bytes, bytes]]
+"""Keys and values as they are stored."""
 
 
 @dataclass(slots=True)
@@ -50,15 +55,21 @@ class Piece:
 
     keys: list[bytes] = field(default_factory=list)
     values: list[bytes] = field(default_factory=list)
-    partition: list[tuple[int, int, int]] = field(default_factory=list)
-    """(index of the partition, its first row, length of its prefix), for each partition in the piece."""
+    partitions: list[Key] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    """The first row of each partition, ..."""
+    prefixes: list[int] = field(default_factory=list)
+    """... and the length of its prefix."""
     shapes: dict[bytes, bytes] = field(default_factory=dict)
     """Hash, as in the key -> what it stands for."""
 
-    def add(self, partition: int, prefix_length: int, rows: list[tuple[bytes, bytes]], shapes: dict[bytes, bytes]) -> None:
-        self.partition.append((partition, len(self.keys), prefix_length))
-        self.keys += [k for k, _ in rows]
-        self.values += [v for _, v in rows]
+    def add(self, partition: Key, prefix: bytes, rows: RawRows, shapes: dict[bytes, bytes]) -> None:
+        self.partitions.append(partition)
+        self.starts.append(len(self.keys))
+        self.prefixes.append(len(prefix))
+        keys, values = zip(*rows, strict=True) if rows else ((), ())
+        self.keys += keys
+        self.values += values
         self.shapes.update(shapes)
 
     def fits(self, shapes: dict[bytes, bytes]) -> bool:
@@ -76,7 +87,7 @@ class PartitionReader:
         self.wanted = wanted
         self.done = False
 
-    def read(self, family: Rdict, count: int) -> list[tuple[bytes, bytes]]:
+    def read(self, family: Rdict, count: int) -> RawRows:
         """Up to about `count` raw rows: never part of a logical row without the rest of it."""
         following = items(family, self.next_key, self.stop)
         rows = list(islice(following, count))
@@ -93,25 +104,35 @@ class PartitionReader:
             self.next_key = behind(logical)
         return rows
 
-    def read_first(self, family: Rdict, now_s: int) -> tuple[list[tuple[bytes, bytes]], dict[bytes, bytes]]:
+    def read_first(self, family: Rdict, now_s: int) -> tuple[RawRows, dict[bytes, bytes]]:
         """Rows until each shape has been seen alive: all that "the latest of each metric" needs, mostly a single row.
 
-        With the shapes of the partition, but for those that came while it was read.
+        With the shapes of the partition; one iterator sees both, so none is missing.
         """
         self.done = True
-        shapes = shapes_of(family, self.prefix)
-        pending = {h for h, s in shapes.items() if self.wanted is None or self.wanted & set(shape_of(s).names)}
-        rows: list[tuple[bytes, bytes]] = []
-        if not pending:
+        shapes: dict[bytes, bytes] = {}
+        rows: RawRows = []
+        behind_prefix = len(self.prefix) + 1
+        following = items(family, self.prefix + SHAPES, self.stop)
+        for row in following:
+            if row[0][behind_prefix - 1] == _ROWS_BYTE:
+                break
+            shapes[row[0][behind_prefix:]] = row[1]
+        else:
             return rows, shapes
-        for key, value in items(family, self.next_key, self.stop):
-            if not pending and key[:-SUFFIX] != rows[-1][0][:-SUFFIX]:
+        pending = set(shapes) if self.wanted is None else {h for h, s in shapes.items() if self._wants(s)}
+        is_next = row[0] >= self.next_key
+        for key, value in chain((row,), following) if is_next else items(family, self.next_key, self.stop):
+            if not pending and (not rows or key[:-SUFFIX] != rows[-1][0][:-SUFFIX]):
                 break
             rows.append((key, value))
             expire_s = int.from_bytes(value[1:5], "little")
             if not expire_s or expire_s > now_s:
                 pending.discard(key[-8:])
         return rows, shapes
+
+    def _wants(self, shape: bytes) -> bool:
+        return self.wanted is None or not self.wanted.isdisjoint(shape_of(shape).names)
 
 
 def shapes_of(family: Rdict, prefix: bytes) -> dict[bytes, bytes]:
@@ -124,17 +145,13 @@ def behind(logical: bytes) -> bytes:
     return logical + b"\xff" * (SUFFIX + 1)
 
 
-_shape_cache: dict[bytes, Shape] = {}
+# Most partitions of a fleet have the same few shapes: what they mean is worked out once.
+shape_of = lru_cache(4096)(decode_shape)
 
 
-def shape_of(stored: bytes) -> Shape:
-    """Decoded, with a small bounded memory: most partitions of a fleet have the same few shapes."""
-    shape = _shape_cache.get(stored)
-    if shape is None:
-        if len(_shape_cache) > 4096:
-            _shape_cache.clear()
-        shape = _shape_cache[stored] = decode_shape(stored)
-    return shape
+@lru_cache(256)
+def _shape_table(shapes: tuple[bytes, ...]) -> ShapeTable:
+    return ShapeTable([shape_of(s) for s in shapes])
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,13 +228,13 @@ def _take_suffixes(data: Bytes, offsets: Ints, version_us: Ints, shape: Hashes, 
 
 
 def _row_shapes(piece: Piece, shape_hash: Hashes) -> tuple[Codes, ShapeTable]:
-    known = [(int.from_bytes(h, "big"), s) for h, s in piece.shapes.items()]
-    known.sort()
-    hashes = np.array([h for h, _ in known], np.uint64)
+    """Which shape each row has, and the shapes."""
+    known = sorted(piece.shapes.items())  # by hash, as its big-endian bytes
+    hashes = np.frombuffer(b"".join([h for h, _ in known]), ">u8").astype(np.uint64)
     at = np.searchsorted(hashes, shape_hash)
     if len(shape_hash) and (not known or (hashes[np.minimum(at, len(known) - 1)] != shape_hash).any()):
         raise Corrupt("a stored row's shape is missing from its partition")
-    return at.astype(np.int32), ShapeTable([shape_of(s) for _, s in known])
+    return at.astype(np.int32), _shape_table(tuple([s for _, s in known]))
 
 
 @kernel

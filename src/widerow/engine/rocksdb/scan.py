@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,25 @@ import numpy as np
 
 from widerow.engine.port import ALL, Span
 from widerow.engine.rocksdb.database import Database, items
-from widerow.engine.rocksdb.keys import decode_keys, encode_key, encode_part, split_key
-from widerow.engine.rocksdb.pieces import PIECE, ROWS, Fragments, PartitionReader, Piece, decode, names_of, shapes_of
+from widerow.engine.rocksdb.families import Families
+from widerow.engine.rocksdb.keys import decode_keys, encode_key, encode_part, encode_prefixes, split_key
+from widerow.engine.rocksdb.pieces import (
+    PIECE,
+    ROWS,
+    Fragments,
+    PartitionReader,
+    Piece,
+    RawRows,
+    decode,
+    names_of,
+    shapes_of,
+)
 from widerow.engine.rows import Column, Cursor, Key, Rows
 from widerow.model.names import Coded
 from widerow.schema.table import Table
+
+_AT_ONCE = 512
+"""Partitions that are looked into in one go."""
 
 
 @dataclass(slots=True)
@@ -40,19 +54,16 @@ class _Place:
             raise ValueError("not a cursor of this engine") from None
 
 
-def bounds(table: Table, key: Key, span: Span) -> tuple[bytes, bytes, bytes]:
-    """The prefix of a partition, and the keys between which its rows of the span lie.
+def bounds(table: Table, key: Key, prefix: bytes, span: Span) -> tuple[bytes, bytes]:
+    """The keys between which the rows of the span lie, in the partition of that prefix.
 
     A key that goes on into the clustering columns means the rows it is the start of.
     """
     n = len(table.partition)
-    prefix = encode_key(table.partition, key)
     if len(key) == n:
-        return prefix, *span_bounds(table, prefix + ROWS, span)
+        return span_bounds(table, prefix + ROWS, span)
     start = prefix + ROWS + encode_key(table.clustering, key[n:])
-    if not within(key[n], span):
-        return prefix, start, start
-    return prefix, start, _after(start)
+    return start, _after(start) if within(key[n], span) else start
 
 
 def within(value: str | int, span: Span) -> bool:
@@ -105,42 +116,72 @@ class SparseScan:
         table: Table,
         *,
         now_s: int,
-        family_of: Callable[[Table, Key], str],
         span: Span = ALL,
         limit: int | None = None,
         columns: Sequence[str] | None = None,
         first: bool = False,
     ) -> None:
         self.db, self.table, self.span, self.limit, self.first = db, table, span, limit, first
-        self.now_s, self.family_of, self.wanted = now_s, family_of, names_of(columns)
-        self._first: tuple[str | int | None, bytes] = (None, b"")
+        self.now_s, self.wanted = now_s, names_of(columns)
+        self._families = Families(table)
 
     def run(self, partitions: Sequence[Key] | None, after: Cursor | None) -> Iterator[Rows]:
         start = _Place.of(after)
-        everything = partitions is None
-        piece, keys, place = Piece(), list[Key](), start
-        for target in self._all(start) if partitions is None else self._given(partitions, start):
+        if partitions is None:
+            return self._pieces(self._all(start), everything=True)
+        if self.first and self.limit is None:
+            return self._firsts(partitions, start.index)
+        return self._pieces(self._given(partitions, start), everything=False)
+
+    # -- the first appearance of each cell: a row or two of many partitions
+
+    def _firsts(self, partitions: Sequence[Key], index: int) -> Iterator[Rows]:
+        """Chunks end between partitions."""
+        prefixes = encode_prefixes(self.table, partitions)
+        while index < len(partitions):
+            piece, stop = Piece(), min(index + _AT_ONCE, len(partitions))
+            with self.db.reading():
+                while index < stop and self._add_first(piece, partitions[index], prefixes[index]):
+                    index += 1
+            yield from self._chunk(piece, _Place(index))
+
+    def _add_first(self, piece: Piece, partition: Key, prefix: bytes) -> bool:
+        """False: it does not fit into the piece."""
+        handle = self.db.family(self._families.of(partition))
+        if handle is None:
+            return True
+        rows, shapes = self._reader(partition, prefix).read_first(handle, self.now_s)
+        if not piece.fits(shapes):
+            return False
+        if rows:
+            piece.add(partition, prefix, rows, shapes)
+        return True
+
+    # -- everything in the span
+
+    def _pieces(self, targets: Iterator[_Target], *, everything: bool) -> Iterator[Rows]:
+        piece, place = Piece(), _Place(0)
+        for target in targets:
             while not target.reader.done:
                 before = self._place(target, everything)
                 rows, shapes = self._read(target)
                 if not rows:
                     continue
                 if not piece.fits(shapes):
-                    yield from self._chunk(piece, keys, before)
-                    piece, keys = Piece(), []
-                piece.add(len(keys), len(target.reader.prefix), rows, shapes)
-                keys.append(target.partition)
+                    yield from self._chunk(piece, before)
+                    piece = Piece()
+                piece.add(target.partition, target.reader.prefix, rows, shapes)
                 place = self._place(target, everything)
                 if self.limit is not None:
                     yield from self._limited(piece, target, everything)
                 elif len(piece.keys) >= PIECE:
-                    yield from self._chunk(piece, keys, place)
+                    yield from self._chunk(piece, place)
                 else:
                     continue
-                piece, keys = Piece(), []
-        yield from self._chunk(piece, keys, place)
+                piece = Piece()
+        yield from self._chunk(piece, place)
 
-    def _read(self, target: _Target) -> tuple[list[tuple[bytes, bytes]], dict[bytes, bytes]]:
+    def _read(self, target: _Target) -> tuple[RawRows, dict[bytes, bytes]]:
         reader = target.reader
         with self.db.reading():
             handle = self.db.family(target.family)
@@ -148,11 +189,8 @@ class SparseScan:
                 reader.done = True
                 return [], {}
             if self.first:
-                rows, shapes = reader.read_first(handle, self.now_s)
-                if all(key[-8:] in shapes for key, _ in rows):
-                    return rows, shapes
-            else:
-                rows = reader.read(handle, PIECE if self.limit is None else min(PIECE, max(1, self.limit - target.taken)))
+                return reader.read_first(handle, self.now_s)
+            rows = reader.read(handle, PIECE if self.limit is None else min(PIECE, max(1, self.limit - target.taken)))
             # Shapes after rows: a row written meanwhile brought its shape with it.
             return rows, shapes_of(handle, reader.prefix) if rows else {}
 
@@ -173,72 +211,59 @@ class SparseScan:
         if target.taken >= self.limit:
             target.reader.done = True
         if kept.any():
-            rows = self.rows_of(piece, found, [target.partition]).take(kept)
+            rows = rows_of_piece(self.table, piece, found).take(kept)
             yield _with_cursor(rows, self._place(target, everything))
 
-    def _chunk(self, piece: Piece, keys: list[Key], place: _Place) -> Iterator[Rows]:
+    def _chunk(self, piece: Piece, place: _Place) -> Iterator[Rows]:
         if piece.keys:
             found = decode(piece, now_s=self.now_s, wanted=self.wanted)
             if len(found.row):
-                yield _with_cursor(self.rows_of(piece, found, keys), place)
+                yield _with_cursor(rows_of_piece(self.table, piece, found), place)
 
     def _given(self, partitions: Sequence[Key], start: _Place) -> Iterator[_Target]:
+        prefixes = encode_prefixes(self.table, partitions)
         for index in range(start.index, len(partitions)):
             partition = partitions[index]
-            family = self.family_of(self.table, partition)
+            family = self._families.of(partition)
             if self.db.family(family) is None:
                 continue
-            resumed = index == start.index and start.next_key
-            yield self._target(index, partition, family, start if resumed else None)
+            resumed = start if index == start.index and start.next_key else None
+            reader = self._reader(partition, prefixes[index], resumed)
+            yield _Target(index, partition, family, reader, resumed.taken if resumed else 0)
 
     def _all(self, start: _Place) -> Iterator[_Target]:
-        table = self.table.name
-        for family in sorted(n for n in self.db.names() if n == table or n.startswith(f"{table}@")):
+        for family in sorted(filter(self._families.has, self.db.names())):
             if family < start.family:
                 continue
             key = start.next_key if family == start.family else b""
             while (found := self._next_key(family, key)) is not None:
                 partition, length = split_key(self.table.partition, found)
-                resumed = family == start.family and start.next_key.startswith(found[:length] + ROWS)
-                yield self._target(0, partition, family, start if resumed else None)
-                key = found[:length] + b"\2"
+                prefix = found[:length]
+                resumed = start if family == start.family and start.next_key.startswith(prefix + ROWS) else None
+                reader = self._reader(partition, prefix, resumed)
+                yield _Target(0, partition, family, reader, resumed.taken if resumed else 0)
+                key = prefix + b"\2"
 
-    def _target(self, index: int, partition: Key, family: str, resumed: _Place | None) -> _Target:
-        if len(partition) == len(self.table.partition) and self.span == ALL:
-            prefix = self._prefix(partition)
-            low, high = prefix + ROWS, prefix + b"\2"
-        else:
-            prefix, low, high = bounds(self.table, partition, self.span)
-        reader = PartitionReader(prefix, max(low, resumed.next_key) if resumed else low, high, wanted=self.wanted)
-        return _Target(index, partition, family, reader, resumed.taken if resumed else 0)
-
-    def _prefix(self, partition: Key) -> bytes:
-        """As `encode_key`; the first column, a tenant mostly, is the same for all partitions of a scan."""
-        column, *rest = self.table.partition
-        if partition[0] != self._first[0]:
-            self._first = (partition[0], encode_part(column, partition[0]))
-        return self._first[1] + encode_key(rest, partition[1:])
+    def _reader(self, partition: Key, prefix: bytes, resumed: _Place | None = None) -> PartitionReader:
+        low, high = bounds(self.table, partition, prefix, self.span)
+        return PartitionReader(prefix, max(low, resumed.next_key) if resumed else low, high, wanted=self.wanted)
 
     def _next_key(self, family: str, start: bytes) -> bytes | None:
         with self.db.reading():
             handle = self.db.family(family)
             return None if handle is None else next((key for key, _ in items(handle, start, None)), None)
 
-    def rows_of(self, piece: Piece, found: Fragments, partitions: Sequence[Key]) -> Rows:
-        """Decoded fragments with their key columns."""
-        firsts = np.array([first for _, first, _ in piece.partition])
-        which = np.searchsorted(firsts, found.row, side="right") - 1
-        keys: dict[str, Column] = {}
-        for k, column in enumerate(self.table.partition):
-            values = [p[k] for p in partitions]
-            if column.type == "text":
-                coded = Coded.of([str(v) for v in values])
-                keys[column.name] = coded.take(which)
-            else:
-                keys[column.name] = np.array(values, np.int64)[which]
-        lengths = np.array([length for _, _, length in piece.partition])
-        keys |= decode_keys(self.table.clustering, found.keys, found.keys.offsets[found.row] + lengths[which] + 1)
-        return Rows(keys, found.version_us, found.expire_us, found.cells)
+
+def rows_of_piece(table: Table, piece: Piece, found: Fragments) -> Rows:
+    """Decoded fragments with their key columns."""
+    which = np.searchsorted(np.array(piece.starts), found.row, side="right") - 1
+    keys: dict[str, Column] = {}
+    for column, values in zip(table.partition, zip(*piece.partitions, strict=True), strict=False):
+        whole = Coded.of(values) if column.type == "text" else np.array(values, np.int64)
+        keys[column.name] = whole.take(which)
+    clustering = found.keys.offsets[found.row] + np.array(piece.prefixes)[which] + len(ROWS)
+    keys |= decode_keys(table.clustering, found.keys, clustering)
+    return Rows(keys, found.version_us, found.expire_us, found.cells)
 
 
 def _with_cursor(rows: Rows, place: _Place) -> Rows:

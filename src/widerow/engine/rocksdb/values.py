@@ -223,6 +223,15 @@ def value_expiry(data: Bytes, starts: Ints, form: int, out: Ints) -> int:
     return strange
 
 
+@kernel
+def fixed_heads(data: Bytes, starts: Ints, version_us: Ints, mask: Hashes) -> None:
+    """Version and column mask of fixed rows."""
+    base = data.ctypes.data
+    for i in range(len(version_us)):
+        version_us[i] = np.int64(peek64(base + starts[i] + HEADER))
+        mask[i] = peek64(base + starts[i] + HEADER + 8)
+
+
 def decode_cells(values: Strings, skip: int, row_shape: Codes, shapes: ShapeTable) -> Cells:
     """The cells of each row, given its shape; `skip` bytes stand before the values."""
     counts = shapes.cell_counts[row_shape]
