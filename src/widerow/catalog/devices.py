@@ -80,15 +80,6 @@ class Devices:
     def get(self, tenant: str, name: str) -> Device:
         return self._records.get((tenant,), name).value
 
-    def require(self, tenant: str, name: str) -> None:
-        """`NotFound` if there is no such device. Does not read what is known here: cheaper than `get`.
-
-        Where other processes share the store, a device that one of them removed is missed at the next reload.
-        """
-        roster = self._rosters.get(tenant)
-        if roster is None or not roster.known(Names.of((name,)))[0]:
-            self.get(tenant, name)
-
     def create(self, tenant: Tenant, device: Device) -> Device:
         """Register one device as described, also for a tenant whose devices do not register themselves."""
         result = self._entered(tenant, [device])[0]

@@ -104,7 +104,8 @@ def format_times(time_us: Ints, epoch: str | None = None) -> list[Any]:
 
 def _values(points: Points) -> list[Any]:
     if points.text is None or not len(points.text.names):
-        return list(points.number.tolist())
+        numbers: list[Any] = points.number.tolist()
+        return numbers
     values = points.number.astype(object)
     is_text = points.text.codes >= 0
     values[is_text] = np.array(points.text.names.to_list(), object)[points.text.codes[is_text]]

@@ -15,7 +15,7 @@ import numpy as np
 from widerow.model.arrays import Ints, frozen
 from widerow.model.batch import CellKind, Cells, Rowset, Value
 from widerow.model.names import Coded
-from widerow.schema.table import Table
+from widerow.schema.table import KeyColumn, Table
 
 Column: TypeAlias = Ints | Coded
 """A key column: ints, or text."""
@@ -73,12 +73,18 @@ class Rows:
         }
 
 
+def key_columns(columns: Sequence[KeyColumn], keys: Sequence[Key]) -> dict[str, Column]:
+    """Keys, or the starts of keys, as columns."""
+    out: dict[str, Column] = {}
+    for k, column in enumerate(columns):
+        values = [key[k] for key in keys]
+        out[column.name] = Coded.of([str(v) for v in values]) if column.type == "text" else np.array(values, np.int64)
+    return out
+
+
 def rows_of(table: Table, rows: Sequence[tuple[Key, Row]], *, version_us: int, expire_us: int = NEVER) -> Rows:
     """A few plain rows as columns."""
-    keys: dict[str, Column] = {}
-    for k, column in enumerate(table.key):
-        values = [key[k] for key, _ in rows]
-        keys[column.name] = Coded.of([str(v) for v in values]) if column.type == "text" else np.array(values, np.int64)
+    keys = key_columns(table.key, [key for key, _ in rows])
     n = len(rows)
     return Rows(keys, np.full(n, version_us), np.full(n, expire_us), cells_of([row for _, row in rows]))
 

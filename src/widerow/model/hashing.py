@@ -1,4 +1,4 @@
-"""Stable 64-bit hashes of byte strings, and the few machine instructions Numba lacks.
+"""Stable 64-bit hashes of byte strings.
 
 The hash is part of stored formats (docs/format/rocksdb.md): its results may never change. It is not cryptographic: it
 keeps apart what one tenant stores in one partition, never what belongs to different tenants.
@@ -9,46 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
 from widerow.model.arrays import Bytes, Hashes, Ints
 from widerow.model.kernel import inlined, kernel
+from widerow.model.machine import peek64, umulh
 from widerow.model.names import Names
 
 U = np.uint64
 SEED = U(0x9E3779B97F4A7C15)
 _WORD = U(0xA0761D6478BD642F)
 _TAIL = U(0xE7037ED1A0B428DB)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def peek64(_context: Any, address: Any) -> Any:  # noqa: ARG001
-    """The 8 bytes at an address, little-endian, at any alignment.
-
-    Helpers of kernels take addresses (`array.ctypes.data`), not arrays: passing an array on counts references with atomic
-    instructions, which made a 2 ns hash cost 18 ns.
-    """
-
-    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        word = builder.load(builder.inttoptr(args[0], ir.PointerType(ir.IntType(64))))
-        word.align = 1
-        return word
-
-    return types.uint64(types.int64), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def umulh(_context: Any, a: Any, b: Any) -> Any:  # noqa: ARG001
-    """The upper 64 bits of a * b."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        wide = ir.IntType(128)
-        product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
-        return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
-
-    return types.uint64(types.uint64, types.uint64), generate
 
 
 @inlined

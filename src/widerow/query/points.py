@@ -48,20 +48,21 @@ def _optional(columns: Sequence[Coded | None], lengths: Sequence[int]) -> Coded 
 
 def _points(rows: Rows, *, tags: bool) -> Points:
     cells = rows.cells
-    value = cells.kind != CellKind.TAG
     device, time_us = rows.keys["device_id"], rows.keys["event_us"]
     assert isinstance(device, Coded)
     assert isinstance(time_us, np.ndarray)
-    row = cells.rows()[value]
-    text = cells.text[value]
+    row, name, number, text = cells.rows(), cells.name, cells.number, cells.text
+    is_tag = cells.kind == CellKind.TAG
+    if is_tag.any():
+        row, name, number, text = row[~is_tag], name[~is_tag], number[~is_tag], text[~is_tag]
     return Points(
         device.take(row),
-        Coded(cells.names, cells.name[value]),
+        Coded(cells.names, name),
         time_us[row],
-        cells.number[value],
+        number,
         rows.version_us[row],
-        Coded(cells.texts, text) if (text >= 0).any() else None,
-        _tags(rows, ~value).take(row) if tags else None,
+        Coded(cells.texts, text) if len(cells.texts) and (text >= 0).any() else None,
+        _tags(rows, is_tag).take(row) if tags else None,
     )
 
 

@@ -28,8 +28,10 @@ def series(call: Call) -> Answer:
 
 def device_latest(call: Call) -> Answer:
     tenant, device = call.tenant(), call.path["device"]
-    call.service.catalog.devices.require(tenant.name, device)
-    return points_answer(call, call.service.queries.latest(tenant, [device], metrics=call.query.names("metrics")))
+    points = call.service.queries.latest(tenant, [device], metrics=call.query.names("metrics"))
+    if not len(points):
+        call.service.catalog.devices.get(tenant.name, device)  # silent, or not there?
+    return points_answer(call, points)
 
 
 def many_latest(call: Call) -> Answer:

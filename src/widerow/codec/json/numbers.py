@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from widerow.codec.line.floats import digits_at, scaled, whole_at
-from widerow.codec.line.machine import peek8
 from widerow.model.kernel import inlined
+from widerow.model.machine import peek8
 
 U = np.uint64
 NONE, WHOLE, REAL = 0, 1, 2

@@ -23,12 +23,11 @@ from widerow.codec.json.strings import (
     skip_space,
     unescape,
 )
-from widerow.codec.line.machine import peek8, trailing_zeros
 from widerow.model.arrays import PAD, Bytes, Codes, Floats, Ints
 from widerow.model.batch import CellKind
 from widerow.model.check import MAX_NAME_BYTES, MAX_TEXT_BYTES
-from widerow.model.hashing import peek64
 from widerow.model.kernel import inlined, kernel
+from widerow.model.machine import peek8, peek64, trailing_zeros
 from widerow.model.times import MAX_TIME_US
 
 SINGLE, ARRAY, LINES = 0, 1, 2

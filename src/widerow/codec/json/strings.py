@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from widerow.codec.line.machine import peek8, poke8, trailing_zeros
-from widerow.model.hashing import peek64
 from widerow.model.kernel import inlined
+from widerow.model.machine import peek8, peek64, poke8, trailing_zeros
 
 U = np.uint64
 QUOTE, BACKSLASH, SLASH = 0x22, 0x5C, 0x2F

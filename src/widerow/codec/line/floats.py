@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from widerow.codec.line.machine import float_of_bits, leading_zeros, peek8, signed, trailing_zeros
-from widerow.model.hashing import peek64, umulh
 from widerow.model.kernel import inlined
+from widerow.model.machine import float_of_bits, leading_zeros, peek8, peek64, signed, trailing_zeros, umulh
 
 U = np.uint64
 MAX_INTEGER = 1 << 53

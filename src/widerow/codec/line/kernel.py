@@ -14,7 +14,6 @@ import numpy as np
 
 from widerow.codec.line.floats import number_at, whole_at
 from widerow.codec.line.learn import ASK, FULL, learn_series
-from widerow.codec.line.machine import copy_bytes, peek, peek8, peek_acquire, poke, poke_release, signed
 from widerow.codec.line.memory import (
     ARENA,
     DEVICE_ID,
@@ -61,8 +60,9 @@ from widerow.codec.line.text import (
 from widerow.model.arrays import Bytes, Codes, Floats, Ints
 from widerow.model.batch import CellKind
 from widerow.model.check import MAX_TEXT_BYTES
-from widerow.model.hashing import hash_at, peek64, same_at
+from widerow.model.hashing import hash_at, same_at
 from widerow.model.kernel import inlined, kernel
+from widerow.model.machine import copy_bytes, peek, peek8, peek64, peek_acquire, poke, poke_release, signed
 from widerow.model.times import MAX_TIME_US
 
 U = np.uint64

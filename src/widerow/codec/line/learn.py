@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from widerow.codec.line.machine import copy_bytes, peek, peek8, poke, poke8
 from widerow.codec.line.memory import (
     DEVICE,
     ENTRIES,
@@ -39,6 +38,7 @@ from widerow.codec.line.text import BACKSLASH, COMMA, EQUALS, NEWLINE, text_flag
 from widerow.model.check import MAX_NAME_BYTES
 from widerow.model.hashing import hash_at
 from widerow.model.kernel import inlined
+from widerow.model.machine import copy_bytes, peek, peek8, poke, poke8
 
 ASK, FULL = -2, -1
 

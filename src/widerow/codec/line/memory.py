@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from widerow.codec.line.machine import copy_bytes, peek, peek_acquire, poke, poke_release, signed
 from widerow.codec.line.naming import LineNaming
 from widerow.codec.line.slow import Fault, read_metric, read_series
 from widerow.model.arrays import PAD, Bytes, Ints
 from widerow.model.batch import RECEIVED_TAG
 from widerow.model.hashing import hash_at, same_at
 from widerow.model.kernel import inlined, kernel
+from widerow.model.machine import copy_bytes, peek, peek_acquire, poke, poke_release, signed
 
 U = np.uint64
 

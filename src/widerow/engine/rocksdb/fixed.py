@@ -12,7 +12,7 @@ from rocksdict import WriteBatch
 
 from widerow.engine.port import Span
 from widerow.engine.rocksdb.database import Database, items
-from widerow.engine.rocksdb.keys import Strings, decode_keys, encode_key, encode_keys, split_key
+from widerow.engine.rocksdb.keys import Strings, decode_keys, encode_all, encode_key, encode_keys, split_key
 from widerow.engine.rocksdb.scan import span_bounds, within
 from widerow.engine.rocksdb.values import (
     FIXED_FORMAT,
@@ -26,7 +26,7 @@ from widerow.engine.rocksdb.values import (
     mask_shape,
     value_expiry,
 )
-from widerow.engine.rows import NEVER, Cursor, Key, Row, Rows
+from widerow.engine.rows import NEVER, Column, Cursor, Key, Row, Rows, key_columns
 from widerow.model.arrays import Flags, Ints, lengths
 from widerow.model.batch import Value
 from widerow.model.errors import Corrupt
@@ -107,7 +107,7 @@ def get_row(db: Database, table: Table, key: bytes) -> dict[str, Value] | None:
     stored = get_many(db, table.name, [key])[0]
     if stored is None:
         return None
-    return dict(_decode(table, [key], [stored]).row(0))
+    return dict(_decode(table, {}, [stored]).row(0))
 
 
 def plain(row: Row) -> dict[str, Value]:
@@ -138,7 +138,7 @@ def scan(
         else:
             low = max(low, behind + b"\0")
         for keys, values in _pieces(db, table.name, low, high):
-            rows = _decode(table, keys, values)
+            rows = _decode(table, _columns(table, keys), values)
             wanted = (rows.expire_us > now_s * SECOND) & _has_any(rows, columns)
             if partitions is None and span != Span():
                 wanted &= _in_span(table, rows, span)
@@ -190,12 +190,13 @@ def _has_any(rows: Rows, columns: Sequence[str] | None) -> Flags:
 
 def _look_up(db: Database, table: Table, keys: Sequence[Key], columns: Sequence[str] | None, now_s: int) -> Iterator[Rows]:
     """Rows by their whole keys, in the order asked."""
-    stored_keys = [encode_key(table.key, key) for key in keys]
+    stored_keys = encode_all(table.key, keys)
     with db.reading():
         found = get_many(db, table.name, stored_keys)
-    pairs = [(key, value) for key, value in zip(stored_keys, found, strict=True) if value is not None]
-    if pairs:
-        rows = _decode(table, [key for key, _ in pairs], [value for _, value in pairs])
+    values = [value for value in found if value is not None]
+    if values:
+        present = keys if len(values) == len(keys) else [k for k, v in zip(keys, found, strict=True) if v is not None]
+        rows = _decode(table, key_columns(table.key, present), values)
         live = rows.expire_us > now_s * SECOND
         rows = _only(rows if live.all() else rows.take(live), columns)
         yield replace(rows, cursor=_to_cursor(len(keys), b"", 0))
@@ -224,9 +225,13 @@ def _pieces(db: Database, family: str, low: bytes, high: bytes | None) -> Iterat
         low = rows[-1][0] + b"\0"
 
 
-def _decode(table: Table, keys: list[bytes], stored: list[bytes]) -> Rows:
-    strings, values = Strings.of(keys), Strings.of(stored)
-    columns = decode_keys(table.key, strings, strings.offsets[:-1].copy())
+def _columns(table: Table, keys: list[bytes]) -> dict[str, Column]:
+    strings = Strings.of(keys)
+    return decode_keys(table.key, strings, strings.offsets[:-1].copy())
+
+
+def _decode(table: Table, keys: dict[str, Column], stored: list[bytes]) -> Rows:
+    values = Strings.of(stored)
     expire_s, version_us = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
     mask = np.empty(len(values), np.uint64)
     if value_expiry(values.data, values.offsets, FIXED_FORMAT, expire_s):
@@ -239,7 +244,7 @@ def _decode(table: Table, keys: list[bytes], stored: list[bytes]) -> Rows:
         masks, shape = tuple(distinct.tolist()), inverse.astype(np.int32).reshape(-1)
     cells = decode_cells(values, HEADER + FIXED_HEAD, shape, _shape_table(table.columns, masks))
     expire_us = np.where(expire_s == 0, NEVER, expire_s * SECOND)
-    return Rows(columns, version_us, expire_us, cells)
+    return Rows(keys, version_us, expire_us, cells)
 
 
 @lru_cache(256)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from widerow.engine.rows import Column, Key
+from widerow.engine.rows import Column, Key, key_columns
 from widerow.model.arrays import PAD, Bytes, Codes, Ints, lengths
 from widerow.model.kernel import inlined, kernel
 from widerow.model.names import Coded, Names
@@ -101,15 +101,11 @@ def encode_key(columns: Sequence[KeyColumn], key: Key) -> bytes:
     return b"".join(encode_part(column, value) for column, value in zip(columns, key, strict=False))
 
 
-def encode_prefixes(table: Table, keys: Sequence[Key]) -> list[bytes]:
-    """The partition of each key. Many at once cost a quarter of what they cost one by one."""
-    columns = table.partition
+def encode_all(columns: Sequence[KeyColumn], keys: Sequence[Key]) -> list[bytes]:
+    """`encode_key` of each. Many at once cost a quarter of what they cost one by one."""
     if len(keys) < _MANY or not columns:
         return [encode_key(columns, key) for key in keys]
-    values: dict[str, Column] = {}
-    for column, given in zip(columns, zip(*keys, strict=True), strict=False):
-        values[column.name] = Coded.of(given) if column.type == "text" else np.array(given, np.int64)
-    return encode_keys(columns, values, len(keys)).to_list()
+    return encode_keys(columns, key_columns(columns, keys), len(keys)).to_list()
 
 
 def encode_part(column: KeyColumn, value: str | int) -> bytes:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+from rocksdict import ReadOptions
 
 from widerow.engine.rocksdb.database import items
 from widerow.engine.rocksdb.keys import Strings
@@ -22,13 +23,13 @@ from widerow.engine.rocksdb.values import (
     ShapeTable,
     decode_cells,
     decode_shape,
-    value_expiry,
 )
 from widerow.engine.rows import NEVER, Key
 from widerow.model.arrays import Bytes, Codes, Flags, Hashes, Ints, lengths
 from widerow.model.batch import CellKind, Cells
 from widerow.model.errors import Corrupt
 from widerow.model.kernel import kernel
+from widerow.model.machine import peek64
 from widerow.model.times import MS, SECOND
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ SUFFIX = 14
 """Behind a row's clustering columns: the version's milliseconds, inverted (6 bytes), and the hash of its shape (8)."""
 PIECE = 4096
 """About how many rows are read in one go."""
-_ROWS_BYTE = ROWS[0]
 _TAG = int(CellKind.TAG)
 
 RawRows: TypeAlias = list[tuple[bytes, bytes]]
@@ -80,11 +80,10 @@ class Piece:
 class PartitionReader:
     """Reads one partition from front to back, a piece at a time."""
 
-    def __init__(self, prefix: bytes, start: bytes, stop: bytes, *, wanted: frozenset[bytes] | None) -> None:
+    def __init__(self, prefix: bytes, start: bytes, stop: bytes) -> None:
         self.prefix = prefix
         self.next_key = start
         self.stop = stop
-        self.wanted = wanted
         self.done = False
 
     def read(self, family: Rdict, count: int) -> RawRows:
@@ -104,35 +103,48 @@ class PartitionReader:
             self.next_key = behind(logical)
         return rows
 
-    def read_first(self, family: Rdict, now_s: int) -> tuple[RawRows, dict[bytes, bytes]]:
-        """Rows until each shape has been seen alive: all that "the latest of each metric" needs, mostly a single row.
 
-        With the shapes of the partition; one iterator sees both, so none is missing.
-        """
-        self.done = True
+class FirstReader:
+    """Reads partitions only until every cell has appeared: all that "the latest of each metric" needs, mostly one row.
+
+    One iterator serves all partitions of a column family, as making one costs as much as two look-ups. Like any iterator
+    it does not outlive a `reading()` block.
+    """
+
+    def __init__(self, family: Rdict, *, now_s: int, wanted: frozenset[bytes] | None) -> None:
+        self._options = ReadOptions()  # the iterator only borrows it
+        self._at = family.iter(self._options)
+        self._now_s, self._wanted = now_s, wanted
+
+    def read(self, prefix: bytes, low: bytes, high: bytes) -> tuple[RawRows, dict[bytes, bytes]]:
+        """The rows in [low, high) of the partition until each shape has been seen alive, and the partition's shapes."""
+        at, start = self._at, len(prefix) + 1
         shapes: dict[bytes, bytes] = {}
         rows: RawRows = []
-        behind_prefix = len(self.prefix) + 1
-        following = items(family, self.prefix + SHAPES, self.stop)
-        for row in following:
-            if row[0][behind_prefix - 1] == _ROWS_BYTE:
-                break
-            shapes[row[0][behind_prefix:]] = row[1]
-        else:
+        rows_begin = prefix + ROWS
+        at.seek(prefix + SHAPES)
+        while at.valid() and (key := at.key()) < rows_begin:
+            shapes[key[start:]] = at.value()
+            at.next()
+        if not shapes:
             return rows, shapes
-        pending = set(shapes) if self.wanted is None else {h for h, s in shapes.items() if self._wants(s)}
-        is_next = row[0] >= self.next_key
-        for key, value in chain((row,), following) if is_next else items(family, self.next_key, self.stop):
-            if not pending and (not rows or key[:-SUFFIX] != rows[-1][0][:-SUFFIX]):
+        pending = set(shapes) if self._wanted is None else {h for h, s in shapes.items() if self._wants(s)}
+        if low > rows_begin:
+            at.seek(low)
+        logical = b""
+        while at.valid() and (key := at.key()) < high:
+            if not pending and key[:-SUFFIX] != logical:
                 break
+            value, logical = at.value(), key[:-SUFFIX]
             rows.append((key, value))
             expire_s = int.from_bytes(value[1:5], "little")
-            if not expire_s or expire_s > now_s:
+            if not expire_s or expire_s > self._now_s:
                 pending.discard(key[-8:])
+            at.next()
         return rows, shapes
 
     def _wants(self, shape: bytes) -> bool:
-        return self.wanted is None or not self.wanted.isdisjoint(shape_of(shape).names)
+        return self._wanted is None or not self._wanted.isdisjoint(shape_of(shape).names)
 
 
 def shapes_of(family: Rdict, prefix: bytes) -> dict[bytes, bytes]:
@@ -171,42 +183,62 @@ class Fragments:
 def decode(piece: Piece, *, now_s: int, wanted: frozenset[bytes] | None, resolve: bool = True) -> Fragments:
     """The live cells of a piece. Without `resolve`, every fragment as it is stored, expired and outdated ones too."""
     keys, values = Strings.of(piece.keys), Strings.of(piece.values)
-    version_us, shape_hash, same = _suffixes(keys)
-    row_shape, table = _row_shapes(piece, shape_hash)
-    expire_s = np.empty(len(values), np.int64)
-    if value_expiry(values.data, values.offsets, SPARSE_FORMAT, expire_s):
+    hashes, table = _shapes(piece)
+    n = len(keys)
+    version_us, expire_us, logical = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+    shape = np.empty(n, np.int32)
+    seen = _read_heads(
+        (keys.data, keys.offsets), (values.data, values.offsets), hashes, now_s, version_us, expire_us, shape, logical
+    )
+    if seen & _STRANGE:
         raise Corrupt("a stored row has an unknown format: was the store written by a newer release?")
-    cells = decode_cells(values, HEADER, row_shape, table)
-    logical = np.cumsum(~same) - 1
+    if seen & _SHAPELESS:
+        raise Corrupt("a stored row's shape is missing from its partition")
+    cells = decode_cells(values, HEADER, shape, table)
+    rows = np.arange(n)
+    resolve = resolve and bool(seen & (_PARTED | _EXPIRED) or table.repeats)
+    if not resolve and wanted is None:  # the usual case
+        return Fragments(keys, rows, version_us, expire_us, cells, logical)
     live = np.ones(len(cells), np.bool_)
     if resolve:
-        if same.any() or table.repeats:
-            _mark_outdated(cells.offsets, cells.name, cells.kind, logical, len(cells.names), live)
-        expired = (expire_s > 0) & (expire_s <= now_s)
-        if expired.any():
-            live &= ~np.repeat(expired, lengths(cells.offsets))
-    if wanted is not None:
-        keep = np.array([n in wanted for n in cells.names.to_bytes_list()], np.bool_)
-        live &= keep[cells.name] if len(keep) else live
-    rows = np.arange(len(keys))
-    if not live.all():
-        cells = cells.keep(live)
-        full = lengths(cells.offsets) > 0
-        rows, cells = np.flatnonzero(full), cells.take(full)
-    expire_us = np.where(expire_s == 0, NEVER, expire_s * SECOND)
-    return Fragments(keys, rows, version_us[rows], expire_us[rows], cells, logical[rows])
+        _mark_outdated(cells.offsets, cells.name, cells.kind, logical, len(cells.names), live)
+        live &= np.repeat(expire_us > now_s * SECOND, lengths(cells.offsets))
+    if wanted is not None and len(cells):
+        live &= np.array([name in wanted for name in cells.names.to_bytes_list()], np.bool_)[cells.name]
+    cells = cells.keep(live)
+    full = lengths(cells.offsets) > 0
+    rows = rows[full]
+    return Fragments(keys, rows, version_us[rows], expire_us[rows], cells.take(full), logical[rows])
 
 
-def _suffixes(keys: Strings) -> tuple[Ints, Hashes, Flags]:
-    n = len(keys)
-    version_us, shape, same = np.empty(n, np.int64), np.empty(n, np.uint64), np.zeros(n, np.bool_)
-    _take_suffixes(keys.data, keys.offsets, version_us, shape, same)
-    return version_us, shape, same
+def _shapes(piece: Piece) -> tuple[Hashes, ShapeTable]:
+    """The shapes of a piece, in the order of their hashes."""
+    known = sorted(piece.shapes.items())  # by hash, as its big-endian bytes
+    hashes = np.frombuffer(b"".join([h for h, _ in known]), ">u8").astype(np.uint64)
+    return hashes, _shape_table(tuple([s for _, s in known]))
+
+
+_STRANGE, _SHAPELESS, _PARTED, _EXPIRED = 1, 2, 4, 8
+"""What was seen: a row of unknown format or shape, a logical row of several fragments, a row that has expired."""
 
 
 @kernel
-def _take_suffixes(data: Bytes, offsets: Ints, version_us: Ints, shape: Hashes, same: Flags) -> None:
-    """Version and shape of each key, and whether it is of the same logical row as the key before."""
+def _read_heads(
+    keys: tuple[Bytes, Ints],
+    values: tuple[Bytes, Ints],
+    hashes: Hashes,
+    now_s: int,
+    version_us: Ints,
+    expire_us: Ints,
+    shape: Codes,
+    logical: Ints,
+) -> int:
+    """What stands around the cells of each row: the end of its key and the start of its value."""
+    data, offsets = keys
+    stored, starts = values
+    seen = 0
+    s = 0
+    number = -1
     for i in range(len(version_us)):
         p = offsets[i + 1] - SUFFIX
         ms = np.int64(0)
@@ -216,25 +248,30 @@ def _take_suffixes(data: Bytes, offsets: Ints, version_us: Ints, shape: Hashes, 
         h = np.uint64(0)
         for k in range(8):
             h = (h << np.uint64(8)) | np.uint64(data[p + 6 + k])
-        shape[i] = h
+        if s >= len(hashes) or hashes[s] != h:  # neighbours mostly have the same
+            s = int(np.searchsorted(hashes, h))
+            if s == len(hashes) or hashes[s] != h:
+                return seen | _SHAPELESS
+        shape[i] = s
         length = p - offsets[i]
-        if i and offsets[i] - offsets[i - 1] - SUFFIX == length:
-            equal = True
-            for k in range(length - 1, -1, -1):  # keys differ at their end
-                if data[offsets[i] + k] != data[offsets[i - 1] + k]:
-                    equal = False
-                    break
-            same[i] = equal
-
-
-def _row_shapes(piece: Piece, shape_hash: Hashes) -> tuple[Codes, ShapeTable]:
-    """Which shape each row has, and the shapes."""
-    known = sorted(piece.shapes.items())  # by hash, as its big-endian bytes
-    hashes = np.frombuffer(b"".join([h for h, _ in known]), ">u8").astype(np.uint64)
-    at = np.searchsorted(hashes, shape_hash)
-    if len(shape_hash) and (not known or (hashes[np.minimum(at, len(known) - 1)] != shape_hash).any()):
-        raise Corrupt("a stored row's shape is missing from its partition")
-    return at.astype(np.int32), _shape_table(tuple([s for _, s in known]))
+        same = i > 0 and offsets[i] - offsets[i - 1] - SUFFIX == length
+        for k in range(length - 1 if same else -1, -1, -1):  # keys differ at their end
+            if data[offsets[i] + k] != data[offsets[i - 1] + k]:
+                same = False
+                break
+        if same:
+            seen |= _PARTED
+        else:
+            number += 1
+        logical[i] = number
+        word = peek64(stored.ctypes.data + starts[i])
+        if np.int64(word & np.uint64(0xFF)) != SPARSE_FORMAT:
+            seen |= _STRANGE
+        expire_s = np.int64((word >> np.uint64(8)) & np.uint64(0xFFFFFFFF))
+        if 0 < expire_s <= now_s:
+            seen |= _EXPIRED
+        expire_us[i] = expire_s * SECOND if expire_s else NEVER
+    return seen
 
 
 @kernel

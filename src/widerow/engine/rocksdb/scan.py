@@ -12,10 +12,11 @@ import numpy as np
 from widerow.engine.port import ALL, Span
 from widerow.engine.rocksdb.database import Database, items
 from widerow.engine.rocksdb.families import Families
-from widerow.engine.rocksdb.keys import decode_keys, encode_key, encode_part, encode_prefixes, split_key
+from widerow.engine.rocksdb.keys import decode_keys, encode_all, encode_key, encode_part, split_key
 from widerow.engine.rocksdb.pieces import (
     PIECE,
     ROWS,
+    FirstReader,
     Fragments,
     PartitionReader,
     Piece,
@@ -24,8 +25,7 @@ from widerow.engine.rocksdb.pieces import (
     names_of,
     shapes_of,
 )
-from widerow.engine.rows import Column, Cursor, Key, Rows
-from widerow.model.names import Coded
+from widerow.engine.rows import Column, Cursor, Key, Rows, key_columns
 from widerow.schema.table import Table
 
 _AT_ONCE = 512
@@ -80,7 +80,7 @@ def _ordered(value: str | int) -> Any:
 def span_bounds(table: Table, base: bytes, span: Span) -> tuple[bytes, bytes]:
     """[start, stop) of the keys whose first clustering column lies in the span."""
     start, stop = base, base[:-1] + bytes([base[-1] + 1]) if base else b"\xff"
-    if not table.clustering:
+    if not table.clustering or span == ALL:
         return start, stop
     column = table.clustering[0]
     low = None if span.start is None else base + encode_part(column, span.start)
@@ -137,20 +137,26 @@ class SparseScan:
 
     def _firsts(self, partitions: Sequence[Key], index: int) -> Iterator[Rows]:
         """Chunks end between partitions."""
-        prefixes = encode_prefixes(self.table, partitions)
+        prefixes = encode_all(self.table.partition, partitions)
         while index < len(partitions):
             piece, stop = Piece(), min(index + _AT_ONCE, len(partitions))
             with self.db.reading():
-                while index < stop and self._add_first(piece, partitions[index], prefixes[index]):
+                readers: dict[str, FirstReader] = {}
+                while index < stop and self._add_first(piece, readers, partitions[index], prefixes[index]):
                     index += 1
+                readers.clear()
             yield from self._chunk(piece, _Place(index))
 
-    def _add_first(self, piece: Piece, partition: Key, prefix: bytes) -> bool:
+    def _add_first(self, piece: Piece, readers: dict[str, FirstReader], partition: Key, prefix: bytes) -> bool:
         """False: it does not fit into the piece."""
-        handle = self.db.family(self._families.of(partition))
-        if handle is None:
-            return True
-        rows, shapes = self._reader(partition, prefix).read_first(handle, self.now_s)
+        family = self._families.of(partition)
+        reader = readers.get(family)
+        if reader is None:
+            handle = self.db.family(family)
+            if handle is None:
+                return True
+            reader = readers[family] = FirstReader(handle, now_s=self.now_s, wanted=self.wanted)
+        rows, shapes = reader.read(prefix, *bounds(self.table, partition, prefix, self.span))
         if not piece.fits(shapes):
             return False
         if rows:
@@ -188,8 +194,6 @@ class SparseScan:
             if handle is None:  # its window was dropped meanwhile
                 reader.done = True
                 return [], {}
-            if self.first:
-                return reader.read_first(handle, self.now_s)
             rows = reader.read(handle, PIECE if self.limit is None else min(PIECE, max(1, self.limit - target.taken)))
             # Shapes after rows: a row written meanwhile brought its shape with it.
             return rows, shapes_of(handle, reader.prefix) if rows else {}
@@ -221,7 +225,7 @@ class SparseScan:
                 yield _with_cursor(rows_of_piece(self.table, piece, found), place)
 
     def _given(self, partitions: Sequence[Key], start: _Place) -> Iterator[_Target]:
-        prefixes = encode_prefixes(self.table, partitions)
+        prefixes = encode_all(self.table.partition, partitions)
         for index in range(start.index, len(partitions)):
             partition = partitions[index]
             family = self._families.of(partition)
@@ -246,7 +250,7 @@ class SparseScan:
 
     def _reader(self, partition: Key, prefix: bytes, resumed: _Place | None = None) -> PartitionReader:
         low, high = bounds(self.table, partition, prefix, self.span)
-        return PartitionReader(prefix, max(low, resumed.next_key) if resumed else low, high, wanted=self.wanted)
+        return PartitionReader(prefix, max(low, resumed.next_key) if resumed else low, high)
 
     def _next_key(self, family: str, start: bytes) -> bytes | None:
         with self.db.reading():
@@ -257,10 +261,7 @@ class SparseScan:
 def rows_of_piece(table: Table, piece: Piece, found: Fragments) -> Rows:
     """Decoded fragments with their key columns."""
     which = np.searchsorted(np.array(piece.starts), found.row, side="right") - 1
-    keys: dict[str, Column] = {}
-    for column, values in zip(table.partition, zip(*piece.partitions, strict=True), strict=False):
-        whole = Coded.of(values) if column.type == "text" else np.array(values, np.int64)
-        keys[column.name] = whole.take(which)
+    keys: dict[str, Column] = {n: c.take(which) for n, c in key_columns(table.partition, piece.partitions).items()}
     clustering = found.keys.offsets[found.row] + np.array(piece.prefixes)[which] + len(ROWS)
     keys |= decode_keys(table.clustering, found.keys, clustering)
     return Rows(keys, found.version_us, found.expire_us, found.cells)

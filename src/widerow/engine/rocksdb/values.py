@@ -19,8 +19,9 @@ from widerow.engine.rows import NEVER
 from widerow.model.arrays import PAD, Bytes, Codes, Hashes, Ints, lengths
 from widerow.model.batch import CellKind, Cells
 from widerow.model.errors import Corrupt
-from widerow.model.hashing import SEED, hash_names, mix, peek64
+from widerow.model.hashing import SEED, hash_names, mix
 from widerow.model.kernel import kernel
+from widerow.model.machine import peek64
 from widerow.model.names import Names
 from widerow.model.times import SECOND
 
