@@ -200,11 +200,11 @@ class Service:
 
 def check_schema(engine: Engine) -> None:
     """A store knows the version of its tables. One that a newer release has changed is not touched."""
-    known = [rows.row(0)["body"] for rows in engine.scan(META, [("schema",)])]
-    if not known:
+    known = engine.get(META, ("schema",))
+    if known is None:
         engine.put_if(META, ("schema",), {"body": str(SCHEMA_VERSION)}, None)
-    elif int(known[0]) > SCHEMA_VERSION:
-        raise ConfigError(f"the store has schema {known[0]}, this release knows {SCHEMA_VERSION}: use a newer release")
+    elif int(known["body"]) > SCHEMA_VERSION:
+        raise ConfigError(f"the store has schema {known['body']}, this release knows {SCHEMA_VERSION}: use a newer release")
 
 
 class Housekeeper:

@@ -75,9 +75,8 @@ class Records(Generic[T]):
     def find(self, scope: Key, name: str) -> Stored[T] | None:
         if name_fault(name):
             return None  # never stored; what came from a URL may not even be valid UTF-8
-        for rows in self.engine.scan(self.table, [self._key(scope, name)]):
-            return self._decoded(name, rows.row(0))
-        return None
+        row = self.engine.get(self.table, self._key(scope, name))
+        return None if row is None else self._decoded(name, row)
 
     def get(self, scope: Key, name: str) -> Stored[T]:
         found = self.find(scope, name)

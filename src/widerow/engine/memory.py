@@ -140,6 +140,11 @@ class MemoryEngine:
             del partitions[at][clustering]
         return True
 
+    def get(self, table: Table, key: Key) -> Row | None:
+        if table.sparse:
+            raise ValueError(f"{table.name} is sparse: scan it")
+        return next((rows.row(0) for rows in self.scan(table, [key])), None)
+
     def scan(
         self,
         table: Table,

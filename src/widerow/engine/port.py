@@ -84,6 +84,9 @@ class Engine(Protocol):
     def insert(self, table: Table, rows: Rows) -> Flags:
         """`put_if` absent, for many rows of a conditional table at once: True for each row that this call inserted."""
 
+    def get(self, table: Table, key: Key) -> Row | None:
+        """One live row of a fixed table by its whole key: what a scan for that key gives, without columns."""
+
     def scan(
         self,
         table: Table,

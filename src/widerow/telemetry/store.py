@@ -174,6 +174,12 @@ class Telemetry:
 
     def _last_seen(self, tenant: str, devices: Sequence[str]) -> Iterator[tuple[str, int, int, int]]:
         """(device, bucket, sub-buckets, retention) of those that were ever seen."""
+        if len(devices) == 1:
+            row = self._engine.get(LAST_SEEN, (tenant, shard_of(devices[0]), devices[0]))
+            if row is not None:
+                bucket, _, subs, keep_us = (int(row[column]) for column in LAST_SEEN.columns)
+                yield devices[0], bucket, subs, keep_us
+            return
         shards = shards_of(Names.of(devices)).tolist()
         keys: list[Key] = [(tenant, shard, device) for shard, device in zip(shards, devices, strict=True)]
         for rows in self._engine.scan(LAST_SEEN, keys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from widerow.engine.contract.plain import (
     Fragment,
@@ -37,6 +38,26 @@ from widerow.schema.table import Table
 
 
 class ScanLaws:
+    def test_get_gives_what_a_scan_for_the_whole_key_gives(self, engine: Engine, clock: ManualClock) -> None:
+        fragments = [
+            Fragment(("p", "n1"), {"size": 1.5, "body": "ä\0"}, V1, START_US + 5 * SECOND),
+            Fragment(("p", "n2"), {"body": ""}, V1),
+            Fragment(("p", "n3"), {"size": -0.0}, V2),
+        ]
+        engine.write([(FIXED, rows_from(FIXED, fragments))])
+        assert engine.get(FIXED, ("p", "n1")) == {"size": 1.5, "body": "ä\0"}
+        assert engine.get(FIXED, ("p", "n2")) == {"body": ""}
+        assert engine.get(FIXED, ("p", "n3")) == {"size": 0.0}
+        assert engine.get(FIXED, ("p", "n")) is None
+        assert engine.get(FIXED, ("q", "n1")) is None
+        clock.time_us = START_US + 5 * SECOND
+        assert engine.get(FIXED, ("p", "n1")) is None
+        assert engine.put_if(CONDITIONAL, ("o", "k"), {"body": "x"}, None)
+        assert engine.get(CONDITIONAL, ("o", "k")) == {"body": "x"}
+        with suppress(ValueError):
+            engine.get(SPARSE, (*A, 1))
+            raise AssertionError("a sparse table has no whole rows to get")
+
     def test_a_limit_counts_logical_rows_in_each_partition(self, engine: Engine) -> None:
         parts: list[Key] = [("p", n) for n in range(3)]
         for version in (V1, V2, V3):  # three fragments a row

@@ -118,7 +118,8 @@ class RocksEngine:
         stored_key = encode_key(table.key, key)
         with self._conditional:  # held until it is durable, so that nobody builds on what may yet be lost
             with self.db.writing():
-                if fixed.get_row(self.db, table, stored_key) != (None if expected is None else fixed.plain(expected)):
+                found = fixed.get_row(self.db, table, stored_key, now_s=0)
+                if found != (None if expected is None else fixed.plain(expected)):
                     return False
                 batch = WriteBatch(raw_mode=True)
                 batch.set_default_column_family(self.db.handle(table.name))
@@ -148,6 +149,13 @@ class RocksEngine:
             self.db.wait_durable(ticket)
         inserted[list(new.values())] = True
         return inserted
+
+    def get(self, table: Table, key: Key) -> Row | None:
+        self._check_table(table)
+        if table.sparse:
+            raise ValueError(f"{table.name} is sparse: scan it")
+        with self.db.reading():
+            return fixed.get_row(self.db, table, encode_key(table.key, key), now_s=self._clock.now_us() // SECOND)
 
     def scan(
         self,

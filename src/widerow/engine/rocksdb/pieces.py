@@ -182,9 +182,10 @@ class Fragments:
 
 def decode(piece: Piece, *, now_s: int, wanted: frozenset[bytes] | None, resolve: bool = True) -> Fragments:
     """The live cells of a piece. Without `resolve`, every fragment as it is stored, expired and outdated ones too."""
-    keys, values = Strings.of(piece.keys), Strings.of(piece.values)
+    n = len(piece.keys)
+    both = Strings.of([*piece.keys, *piece.values])
+    keys, values = Strings(both.data, both.offsets[: n + 1]), Strings(both.data, both.offsets[n:])
     hashes, table = _shapes(piece)
-    n = len(keys)
     version_us, expire_us, logical = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
     shape = np.empty(n, np.int32)
     seen = _read_heads(

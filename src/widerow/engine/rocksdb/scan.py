@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -216,13 +216,13 @@ class SparseScan:
             target.reader.done = True
         if kept.any():
             rows = rows_of_piece(self.table, piece, found).take(kept)
-            yield _with_cursor(rows, self._place(target, everything))
+            yield replace(rows, cursor=self._place(target, everything).to_cursor())
 
     def _chunk(self, piece: Piece, place: _Place) -> Iterator[Rows]:
         if piece.keys:
             found = decode(piece, now_s=self.now_s, wanted=self.wanted)
             if len(found.row):
-                yield _with_cursor(rows_of_piece(self.table, piece, found), place)
+                yield rows_of_piece(self.table, piece, found, place.to_cursor())
 
     def _given(self, partitions: Sequence[Key], start: _Place) -> Iterator[_Target]:
         prefixes = encode_all(self.table.partition, partitions)
@@ -258,14 +258,10 @@ class SparseScan:
             return None if handle is None else next((key for key, _ in items(handle, start, None)), None)
 
 
-def rows_of_piece(table: Table, piece: Piece, found: Fragments) -> Rows:
+def rows_of_piece(table: Table, piece: Piece, found: Fragments, cursor: Cursor | None = None) -> Rows:
     """Decoded fragments with their key columns."""
     which = np.searchsorted(np.array(piece.starts), found.row, side="right") - 1
     keys: dict[str, Column] = {n: c.take(which) for n, c in key_columns(table.partition, piece.partitions).items()}
     clustering = found.keys.offsets[found.row] + np.array(piece.prefixes)[which] + len(ROWS)
     keys |= decode_keys(table.clustering, found.keys, clustering)
-    return Rows(keys, found.version_us, found.expire_us, found.cells)
-
-
-def _with_cursor(rows: Rows, place: _Place) -> Rows:
-    return Rows(rows.keys, rows.version_us, rows.expire_us, rows.cells, place.to_cursor())
+    return Rows(keys, found.version_us, found.expire_us, found.cells, cursor)

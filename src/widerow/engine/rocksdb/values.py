@@ -241,7 +241,7 @@ def decode_cells(values: Strings, skip: int, row_shape: Codes, shapes: ShapeTabl
     c = int(offsets[-1])
     name, kind = np.empty(c, np.int32), np.empty(c, np.uint8)
     number, text = np.empty(c, np.float64), np.full(c, -1, np.int32)
-    many = int(shapes.text_counts[row_shape].sum())
+    many = int(shapes.text_counts[row_shape].sum()) if shapes.has_texts else 0
     spans = np.empty((many, 2), np.int64)
     broken = _take_cells(
         values.data,
@@ -262,7 +262,9 @@ def decode_cells(values: Strings, skip: int, row_shape: Codes, shapes: ShapeTabl
     )
     if broken:
         raise Corrupt(f"{broken} stored rows do not have the length their shape calls for")
-    texts = Names.of_bytes(shapes.tag_texts + [values.data[a:b].tobytes() for a, b in spans.tolist()])
+    texts = shapes.no_texts
+    if many:
+        texts = Names.of_bytes(shapes.tag_texts + [values.data[a:b].tobytes() for a, b in spans.tolist()])
     return Cells(offsets, shapes.names, name, kind, number, texts, text)
 
 
@@ -291,6 +293,9 @@ class ShapeTable:
         )
         """Whether a row may hold a cell twice."""
         self.text_counts = np.array([sum(k not in (_NUMBER, _TAG) for k in shape.kinds) for shape in shapes], np.int64)
+        self.has_texts = bool(self.text_counts.any())
+        self.no_texts = Names.of_bytes(self.tag_texts)
+        """The texts of rows that have no others than their tags."""
 
 
 @kernel
