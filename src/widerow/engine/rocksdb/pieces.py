@@ -63,10 +63,14 @@ class Piece:
     shapes: dict[bytes, bytes] = field(default_factory=dict)
     """Hash, as in the key -> what it stands for."""
 
-    def add(self, partition: Key, prefix: bytes, rows: RawRows, shapes: dict[bytes, bytes]) -> None:
+    def begin(self, partition: Key, prefix: bytes, first: int) -> None:
+        """From row `first` on, the rows are of this partition."""
         self.partitions.append(partition)
-        self.starts.append(len(self.keys))
+        self.starts.append(first)
         self.prefixes.append(len(prefix))
+
+    def add(self, partition: Key, prefix: bytes, rows: RawRows, shapes: dict[bytes, bytes]) -> None:
+        self.begin(partition, prefix, len(self.keys))
         keys, values = zip(*rows, strict=True) if rows else ((), ())
         self.keys += keys
         self.values += values
@@ -116,35 +120,38 @@ class FirstReader:
         self._at = family.iter(self._options)
         self._now_s, self._wanted = now_s, wanted
 
-    def read(self, prefix: bytes, low: bytes, high: bytes) -> tuple[RawRows, dict[bytes, bytes]]:
-        """The rows in [low, high) of the partition until each shape has been seen alive, and the partition's shapes."""
-        at, start = self._at, len(prefix) + 1
-        shapes: dict[bytes, bytes] = {}
-        rows: RawRows = []
+    def add_to(self, piece: Piece, partition: Key, prefix: bytes, low: bytes, high: bytes) -> bool:
+        """Add the rows in [low, high) of the partition until each shape has been seen alive. False: it does not fit."""
+        at, wanted, start = self._at, self._wanted, len(prefix) + 1
+        keys, values, shapes = piece.keys, piece.values, piece.shapes
         rows_begin = prefix + ROWS
+        pending: set[bytes] = set()
         at.seek(prefix + SHAPES)
         while at.valid() and (key := at.key()) < rows_begin:
-            shapes[key[start:]] = at.value()
+            name, shape = key[start:], at.value()
+            if shapes.setdefault(name, shape) != shape:
+                return False
+            if wanted is None or not wanted.isdisjoint(shape_of(shape).names):
+                pending.add(name)
             at.next()
-        if not shapes:
-            return rows, shapes
-        pending = set(shapes) if self._wanted is None else {h for h, s in shapes.items() if self._wants(s)}
+        if not pending:
+            return True
         if low > rows_begin:
             at.seek(low)
-        logical = b""
+        first, logical = len(keys), b""
         while at.valid() and (key := at.key()) < high:
             if not pending and key[:-SUFFIX] != logical:
                 break
             value, logical = at.value(), key[:-SUFFIX]
-            rows.append((key, value))
+            keys.append(key)
+            values.append(value)
             expire_s = int.from_bytes(value[1:5], "little")
             if not expire_s or expire_s > self._now_s:
                 pending.discard(key[-8:])
             at.next()
-        return rows, shapes
-
-    def _wants(self, shape: bytes) -> bool:
-        return self._wanted is None or not self._wanted.isdisjoint(shape_of(shape).names)
+        if len(keys) > first:
+            piece.begin(partition, prefix, first)
+        return True
 
 
 def shapes_of(family: Rdict, prefix: bytes) -> dict[bytes, bytes]:

@@ -156,12 +156,7 @@ class SparseScan:
             if handle is None:
                 return True
             reader = readers[family] = FirstReader(handle, now_s=self.now_s, wanted=self.wanted)
-        rows, shapes = reader.read(prefix, *bounds(self.table, partition, prefix, self.span))
-        if not piece.fits(shapes):
-            return False
-        if rows:
-            piece.add(partition, prefix, rows, shapes)
-        return True
+        return reader.add_to(piece, partition, prefix, *bounds(self.table, partition, prefix, self.span))
 
     # -- everything in the span
 
