@@ -17,7 +17,6 @@ from widerow.codec import line as line_codec
 from widerow.config import Config
 from widerow.engine.open import open_engine
 from widerow.engine.port import Engine
-from widerow.engine.rocksdb import RocksSettings
 from widerow.ingest.bodies import Bodies
 from widerow.model.device import Device
 from widerow.model.errors import ConfigError, Conflict, WiderowError
@@ -58,15 +57,7 @@ class Service:
     def open(cls, config: Config, clock: Clock | None = None) -> Service:
         clock = clock or SystemClock()
         max_future_us, refresh_us = config.time.max_future_s * SECOND, config.time.refresh_s * SECOND
-        engine = open_engine(
-            config.store.url,
-            clock,
-            RocksSettings(
-                cache_bytes=config.store.cache_mib << 20,
-                write_buffer_bytes=config.store.write_buffer_mib << 20,
-                reserve_bytes=config.store.reserve_mib << 20,
-            ),
-        )
+        engine = open_engine(config, clock)
         try:
             engine.apply(TABLES)
             check_schema(engine)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from contract.telemetry_suite import TelemetrySuite
+from widerow.engine.cassandra import CassandraEngine, CassandraSettings
 from widerow.engine.memory import MemoryEngine
 from widerow.engine.port import Engine
 from widerow.engine.rocksdb import RocksEngine
 from widerow.model.times import ManualClock
 
+PORT = 29042
 NOW = 1_800_000_000_123_456
 
 
@@ -32,4 +35,14 @@ class TestOnRocksDB(TelemetrySuite):
     def engine(self, clock: ManualClock, tmp_path: Path) -> Iterator[Engine]:
         engine = RocksEngine(tmp_path, clock=clock)
         yield engine
+        engine.close()
+
+
+class TestOnCassandra(TelemetrySuite):
+    @pytest.fixture
+    def engine(self, clock: ManualClock) -> Iterator[Engine]:
+        keyspace = f"telemetry_{uuid4().hex[:12]}"
+        engine = CassandraEngine(CassandraSettings(hosts=("127.0.0.1",), port=PORT, keyspace=keyspace), clock=clock)
+        yield engine
+        engine._connection.define(f"DROP KEYSPACE IF EXISTS {keyspace}")
         engine.close()

@@ -70,7 +70,7 @@ class _Shown(NamedTuple):
 class MemoryEngine:
     """An `Engine` that forgets everything when it goes."""
 
-    features = Features(durable=False, drops_windows=True)
+    features = Features(durable=False, drops_windows=True, forgets_deletes=True)
 
     def __init__(self, clock: Clock, *, chunk_rows: int = 500) -> None:
         """A scan's chunks have `chunk_rows` rows: few, so that tests meet chunks that end inside a partition."""
@@ -175,6 +175,8 @@ class MemoryEngine:
                         for name, cell in stored[at][clustering].items()
                         if cell.expire_us > now_us and (columns is None or name.name in columns) and name not in seen
                     ]
+                    if not table.sparse:
+                        live.sort(key=lambda item: table.columns.index(item[0].name))
                     if first:
                         seen.update(name for name, _ in live)
                     if live:

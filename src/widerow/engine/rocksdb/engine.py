@@ -31,7 +31,7 @@ from widerow.schema.table import Table
 class RocksEngine:
     """An engine in a folder of its own. One process at a time; any number of threads."""
 
-    features = Features(durable=True, drops_windows=True)
+    features = Features(durable=True, drops_windows=True, forgets_deletes=True)
 
     def __init__(self, path: Path, *, clock: Clock, settings: RocksSettings | None = None) -> None:
         self.db = Database(path, settings or RocksSettings())
