@@ -2,8 +2,10 @@
 
     cache       where fetched things are kept, and how they get there once
     toolchain   Java, Maven and Go: found, or what to install
+    launch      what ties a server's life to ours
     process     a server as a process: started, asked whether it is up, paused, stopped, killed
-    cassandra   Apache Cassandra, one node or a small cluster
+    cassandra   Apache Cassandra, one node
+    cluster     a few of them together
     bigtable    the Bigtable emulator
     fixtures    the same for pytest, once per run
     __main__    `make servers`

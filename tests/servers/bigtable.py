@@ -34,6 +34,7 @@ class Bigtable(Server):
     """One emulator. `address` is what BIGTABLE_EMULATOR_HOST wants."""
 
     name: ClassVar = "bigtable"
+    version: ClassVar = VERSION
     start_within_s: ClassVar = 30.0
     stop_within_s: ClassVar = 5.0
 

@@ -25,6 +25,8 @@ from typing import ClassVar, Self
 
 _LAUNCH = Path(__file__).with_name("launch.py")
 _POLL_S = 0.05
+_PAUSE_S = 5.0
+_TAIL = 3000
 _PORTS = range(20_000, 32_000)
 """Below those the kernel gives to connections (from 32768), so that a restart finds its port free."""
 
@@ -41,12 +43,15 @@ class Server(ABC):
     """
 
     name: ClassVar[str]
+    version: ClassVar[str]
+    port: int
     start_within_s: ClassVar[float]
     stop_within_s: ClassVar[float]
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=f"widerow-{self.name}-"))
         self._process: subprocess.Popen[bytes] | None = None
+        self._log_from = 0
         self._closed = False
 
     # -- what a server of a kind says about itself
@@ -69,7 +74,11 @@ class Server(ABC):
         """Start it and wait until it answers; the seconds that took. An error if it runs already."""
         began_s = time.monotonic()
         self.spawn()
-        self.wait(within_s=self.start_within_s)
+        try:
+            self.wait(within_s=self.start_within_s)
+        except BaseException:
+            self.kill()
+            raise
         return time.monotonic() - began_s
 
     def spawn(self) -> None:
@@ -80,7 +89,8 @@ class Server(ABC):
             raise Failed(f"{self.name} runs already, as process {self._process.pid}")
         if threading.current_thread() is not threading.main_thread():
             raise Failed("start servers from the main thread: the kernel ends a server with the thread that started it")
-        with self._log_path.open("ab") as log:
+        with self.log_path.open("ab") as log:
+            self._log_from = log.tell()
             self._process = subprocess.Popen(
                 [sys.executable, "-SE", str(_LAUNCH), str(os.getpid()), *self.command()],
                 stdin=subprocess.DEVNULL,
@@ -96,15 +106,15 @@ class Server(ABC):
         deadline_s = time.monotonic() + within_s
         while time.monotonic() < deadline_s:
             if not self.runs():
-                code, self._process = self._process.returncode if self._process else None, None
-                raise Failed(f"{self.name} ended with {code} while it started:\n{self.log_tail()}")
+                code = self._process.returncode if self._process else "nothing"
+                raise Failed(f"{self.name} ended with {code} and does not answer:\n{self.log()[-_TAIL:]}")
             try:
-                if self.answers():
+                if _listens(self.pid, self.port) and self.answers():
                     return
             except OSError:
                 pass  # not listening yet
             time.sleep(_POLL_S)
-        raise Failed(f"{self.name} does not answer after {within_s:g} s:\n{self.log_tail()}")
+        raise Failed(f"{self.name} does not answer after {within_s:g} s:\n{self.log()[-_TAIL:]}")
 
     def stop(self) -> float:
         """Ask it to end, and make it end if it does not in time; the seconds that took. Harmless when it has ended."""
@@ -134,8 +144,13 @@ class Server(ABC):
         return self.start()
 
     def pause(self) -> None:
-        """It keeps its connections and answers nothing, as if the network or the machine hung."""
+        """It keeps its connections and answers nothing, as if the network or the machine hung. In force on return."""
         self._signal(signal.SIGSTOP)
+        deadline_s = time.monotonic() + _PAUSE_S
+        while not _all_stopped(self.pid):  # each thread stops when it is next scheduled, and answers until then
+            if time.monotonic() >= deadline_s:
+                raise Failed(f"{self.name} still runs {_PAUSE_S:g} s after SIGSTOP")
+            time.sleep(0.001)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
@@ -171,19 +186,21 @@ class Server(ABC):
             raise Failed(f"{self.name} does not run")
         return self._process.pid
 
-    def log_tail(self, size: int = 3000) -> str:
-        """The end of what it printed since it was first started."""
-        try:
-            return self._log_path.read_text(errors="replace")[-size:]
-        except FileNotFoundError:
+    def log(self) -> str:
+        """What it printed since it was started last."""
+        if not self.log_path.exists():
             return ""
+        with self.log_path.open("rb") as file:
+            file.seek(self._log_from)
+            return file.read().decode(errors="replace")
 
     @property
-    def _log_path(self) -> Path:
+    def log_path(self) -> Path:
+        """What it printed since it was started first."""
         return self.folder / "server.log"
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._process is None:
+        if self._process is None or not self.runs():
             raise Failed(f"{self.name} does not run")
         self._process.send_signal(number)
 
@@ -191,12 +208,34 @@ class Server(ABC):
 def free_ports(count: int, hosts: Sequence[str] = ("127.0.0.1",)) -> list[int]:
     """Different ports that nobody listens on, at any of the hosts."""
     found: list[int] = []
-    for port in random.sample(_PORTS, len(_PORTS)):
+    # Not by the generator that a test may have seeded: two runs at once would try the same ports.
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         if all(_is_free(host, port) for host in hosts):
             found.append(port)
             if len(found) == count:
                 return found
     raise Failed(f"no {count} free ports on {', '.join(hosts)}")
+
+
+def _listens(pid: int, port: int) -> bool:
+    """Whether it is this process that does: another one may have taken the port since it was found free, and answer."""
+    sockets = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *rest = line.split()
+            if state == "0A" and int(local.rpartition(":")[2], 16) == port:
+                sockets.add(f"socket:[{rest[5]}]")
+    return bool(sockets) and any(str(path.readlink()) in sockets for path in Path(f"/proc/{pid}/fd").iterdir())
+
+
+def _all_stopped(pid: int) -> bool:
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            if (thread / "stat").read_text().rpartition(")")[2].split()[0] not in "Tt":
+                return False
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # ended
+    return True
 
 
 def _is_free(host: str, port: int) -> bool:

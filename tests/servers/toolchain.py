@@ -93,7 +93,9 @@ def _go(tell: Say) -> Path:
     have = f"go is {'.'.join(map(str, version))}" if version else "there is no go"
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), "")
     if machine not in _GO_SHA256:
-        raise Missing(f"Go {wanted} or newer is needed, {have}, and none can be fetched for {platform.machine()}: install it")
+        raise Missing(
+            f"Go {wanted} or newer is needed, {have}, and none can be fetched for {platform.machine()}: install it"
+        )
     tell(f"Go {wanted} or newer is needed and {have}: using Go {_GO_FETCHED}, fetched")
     return _fetched_go(machine, wanted, tell)
 
