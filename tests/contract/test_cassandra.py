@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from servers.cassandra import Cassandra
 from widerow.engine.cassandra import CassandraEngine, CassandraSettings
 from widerow.engine.contract import START_US, TABLES, EngineContract
 from widerow.engine.port import Engine
 from widerow.model.times import ManualClock
 from widerow.schema.table import Table
-
-PORT = int(os.environ.get("CASSANDRA_PORT", "29042"))
-
 
 class Watched(CassandraEngine):
     """Remembers what was touched."""
@@ -51,8 +48,8 @@ class TestCassandra(EngineContract):
         return ManualClock(START_US)
 
     @pytest.fixture
-    def engine(self, clock: ManualClock, touched: set[str]) -> Iterator[Engine]:
-        self._clock, self._touched = clock, touched
+    def engine(self, clock: ManualClock, touched: set[str], cassandra_server: Cassandra) -> Iterator[Engine]:
+        self._clock, self._touched, self._server = clock, touched, cassandra_server
         self._engine = self._open()
         self._engine.apply(TABLES)
         for name in sorted(touched & {table.name for table in TABLES}):
@@ -62,7 +59,7 @@ class TestCassandra(EngineContract):
         self._engine.close()
 
     def _open(self) -> Watched:
-        settings = CassandraSettings(hosts=("127.0.0.1",), port=PORT, keyspace="contract")
+        settings = CassandraSettings(hosts=(self._server.host,), port=self._server.port, keyspace="contract")
         engine = Watched(settings, clock=self._clock)
         engine.touched = self._touched
         return engine

@@ -9,13 +9,13 @@ from uuid import uuid4
 import pytest
 
 from contract.telemetry_suite import TelemetrySuite
+from servers.cassandra import Cassandra
 from widerow.engine.cassandra import CassandraEngine, CassandraSettings
 from widerow.engine.memory import MemoryEngine
 from widerow.engine.port import Engine
 from widerow.engine.rocksdb import RocksEngine
 from widerow.model.times import ManualClock
 
-PORT = 29042
 NOW = 1_800_000_000_123_456
 
 
@@ -40,9 +40,11 @@ class TestOnRocksDB(TelemetrySuite):
 
 class TestOnCassandra(TelemetrySuite):
     @pytest.fixture
-    def engine(self, clock: ManualClock) -> Iterator[Engine]:
-        keyspace = f"telemetry_{uuid4().hex[:12]}"
-        engine = CassandraEngine(CassandraSettings(hosts=("127.0.0.1",), port=PORT, keyspace=keyspace), clock=clock)
+    def engine(self, clock: ManualClock, cassandra_server: Cassandra) -> Iterator[Engine]:
+        settings = CassandraSettings(
+            hosts=(cassandra_server.host,), port=cassandra_server.port, keyspace=f"telemetry_{uuid4().hex[:12]}"
+        )
+        engine = CassandraEngine(settings, clock=clock)
         yield engine
-        engine._connection.define(f"DROP KEYSPACE IF EXISTS {keyspace}")
+        engine._connection.define(f"DROP KEYSPACE IF EXISTS {settings.keyspace}")
         engine.close()
