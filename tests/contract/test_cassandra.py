@@ -14,6 +14,7 @@ from widerow.engine.port import Engine
 from widerow.model.times import ManualClock
 from widerow.schema.table import Table
 
+
 class Watched(CassandraEngine):
     """Remembers what was touched."""
 
