@@ -26,10 +26,13 @@ from cassandra import (
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
 from cassandra.connection import ConnectionException
-from cassandra.policies import DCAwareRoundRobinPolicy, RetryPolicy, TokenAwarePolicy
+from cassandra.policies import DCAwareRoundRobinPolicy, ExponentialReconnectionPolicy, RetryPolicy, TokenAwarePolicy
 from cassandra.query import PreparedStatement, tuple_factory
 
 from widerow.model.errors import ConfigError, Unavailable
+
+_RECONNECT_S = 10.0
+"""A node that came back is used again after this long at the latest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +89,7 @@ class Connection:
             ssl_context=settings.tls,
             execution_profiles={EXEC_PROFILE_DEFAULT: profile},
             connect_timeout=settings.timeout_s,
+            reconnection_policy=ExponentialReconnectionPolicy(1.0, _RECONNECT_S),
             control_connection_timeout=settings.timeout_s,
             protocol_version=4,
         )
