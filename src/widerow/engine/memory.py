@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from widerow.engine.port import ALL, EngineStats, Expired, Features, Span
+from widerow.engine.port import ALL, Definition, EngineStats, Expired, Features, Span
 from widerow.engine.rows import NEVER, Column, Cursor, Key, Row, Rows
 from widerow.model.arrays import Flags
 from widerow.model.batch import CellKind, Cells
@@ -139,6 +139,9 @@ class MemoryEngine:
         elif expected is not None:
             del partitions[at][clustering]
         return True
+
+    def outline(self, tables: Sequence[Table]) -> Sequence[Definition]:
+        return [Definition(table.name, f"table {table.name}", self._tables.get(table.name) == table) for table in tables]
 
     def get(self, table: Table, key: Key) -> Row | None:
         if table.sparse:

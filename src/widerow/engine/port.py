@@ -39,6 +39,15 @@ ALL = Span()
 
 
 @dataclass(frozen=True, slots=True)
+class Definition:
+    """What makes a table, in the store's own words, and whether it is there."""
+
+    table: str
+    text: str
+    exists: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Expired:
     """What an `expire` gave back."""
 
@@ -69,6 +78,9 @@ class Engine(Protocol):
 
     def apply(self, tables: Sequence[Table]) -> None:
         """Make the tables exist. Applying twice changes nothing."""
+
+    def outline(self, tables: Sequence[Table]) -> Sequence[Definition]:
+        """What `apply` runs for the tables, in order, and which of it was done already. Changes nothing."""
 
     def write(self, changes: Sequence[tuple[Table, Rows]]) -> None:
         """Durable on return. In order; a failure leaves whole earlier entries and any subset of the failing one.

@@ -16,7 +16,7 @@ from widerow.engine.cassandra.encode import Statements, batches, bound_to, pack_
 from widerow.engine.cassandra.names import KnownNames, Naming
 from widerow.engine.cassandra.physical import Physical, cell_name
 from widerow.engine.cassandra.scan import Scan
-from widerow.engine.port import ALL, EngineStats, Expired, Features, Span
+from widerow.engine.port import ALL, Definition, EngineStats, Expired, Features, Span
 from widerow.engine.rows import Cursor, Key, Row, Rows
 from widerow.model.arrays import Flags, lengths
 from widerow.model.batch import CellKind
@@ -52,6 +52,21 @@ class CassandraEngine:
                 raise ConfigError(f"{physical.name} exists and has other key columns: is the keyspace another program's?")
             self._tables[table.name], self._physical[table.name] = table, physical
 
+    def outline(self, tables: Sequence[Table]) -> Sequence[Definition]:
+        keyspace = self._settings.keyspace
+        there = keyspace in self._connection.metadata.keyspaces
+        made = [
+            Definition(table.name, f"{Physical(keyspace, table).create()};", self._known(table.name) is not None)
+            for table in tables
+        ]
+        return [Definition(keyspace, f"{self._create_keyspace()};", there), *made]
+
+    def _create_keyspace(self) -> str:
+        return (
+            f"CREATE KEYSPACE IF NOT EXISTS {self._settings.keyspace} WITH replication = "
+            f"{{'class': 'NetworkTopologyStrategy', '{self._settings.dc}': {self._settings.replication}}}"
+        )
+
     def _known(self, table: str) -> tuple[list[str], list[str]] | None:
         """The key columns of a table that exists."""
         keyspace = self._connection.metadata.keyspaces.get(self._settings.keyspace)
@@ -60,10 +75,7 @@ class CassandraEngine:
 
     def _make(self, physical: Physical) -> None:
         if self._settings.keyspace not in self._connection.metadata.keyspaces:
-            self._connection.define(
-                f"CREATE KEYSPACE IF NOT EXISTS {self._settings.keyspace} WITH replication = "
-                f"{{'class': 'NetworkTopologyStrategy', '{self._settings.dc}': {self._settings.replication}}}"
-            )
+            self._connection.define(self._create_keyspace())
         self._connection.define(physical.create())
         self._connection.await_schema(self._settings.keyspace, physical.table.name)
 
