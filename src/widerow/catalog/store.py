@@ -1,7 +1,7 @@
 """What a store says of itself: the version of its schema, and which tables it should have.
 
-A version is MAJOR.MINOR. A minor one adds tables, so the release before still runs on it. A major one changes tables that are
-there, and older releases refuse it. A store of an older version is brought to ours, step by step, when it is opened.
+A version is MAJOR.MINOR. A minor one adds tables, so the release before still runs on it. A major one changes tables that
+are there, and older releases refuse it. A store of an older version is brought to ours, step by step, when it is opened.
 """
 
 from __future__ import annotations

@@ -81,6 +81,11 @@ def configuration(
     return replace(settings, store=replace(settings.store, url=store), http=http)
 
 
+def load_config(config: Path | None) -> Config:
+    """The configuration of a file and the environment."""
+    return load(_config_file(config, os.environ), os.environ)
+
+
 def _config_file(given: Path | None, environment: Mapping[str, str]) -> Path | None:
     named = environment.get("WIDEROW_CONFIG")
     return given or (Path(named) if named else None)

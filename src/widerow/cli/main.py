@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from widerow import __version__
-from widerow.cli import demo, device, doctor, latest, metric, query, schema, serve, simulate, tenant, token
+from widerow.cli import demo, device, doctor, latest, metric, migrate, query, schema, serve, simulate, tenant, token
 from widerow.cli.failure import Failed
 from widerow.cli.output import note, printable
 from widerow.model.errors import WiderowError
@@ -54,6 +54,7 @@ app.add_typer(metric.app, name="metric")
 query.add_to(app)
 latest.add_to(app)
 app.add_typer(schema.app, name="schema")
+migrate.add_to(app)
 doctor.add_to(app)
 
 
