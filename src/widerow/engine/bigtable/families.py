@@ -1,0 +1,84 @@
+"""Column families: what kind of cell lives where, and what Bigtable may collect.
+
+| family | tables | holds |
+| --- | --- | --- |
+| `readings`, `logs`, `tags`, `stats` | sparse | numbers, texts, tags and records: one qualifier a name |
+| `expires` | all that are written by version | when a cell expires, if that is not what its table says |
+| `meta` | fixed | whole rows, as JSON |
+
+Garbage collection lags, by a week at times, and knows nothing of what is asked: reads never rely on it.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from google.api_core.exceptions import AlreadyExists, NotFound
+from google.cloud.bigtable_admin_v2 import BigtableTableAdminClient
+from google.cloud.bigtable_admin_v2 import types as admin
+
+from widerow.model.batch import CellKind
+from widerow.model.times import DAY
+from widerow.schema.table import Table
+
+META, EXPIRES = "meta", "expires"
+KINDS = {CellKind.NUMBER: "readings", CellKind.TEXT: "logs", CellKind.TAG: "tags", CellKind.RECORD: "stats"}
+NAMES = (*(KINDS[kind] for kind in sorted(KINDS)), META, EXPIRES)
+"""Families by code. The codes of the first four are those of their kinds of cell."""
+
+META_CODE, EXPIRES_CODE = NAMES.index(META), NAMES.index(EXPIRES)
+
+_MARGIN_US = DAY
+"""A report may be stamped before its event time, by as much as clocks differ. Its retention counts from the event."""
+
+_ADMIN_DEADLINE_S = 60.0
+
+
+def families(table: Table) -> dict[str, Any]:
+    """The families of a table, each with its rule: a superseded version goes, and in time what no window keeps."""
+    newest = admin.GcRule(max_num_versions=1)
+    if table.conditional:
+        return {META: newest}
+    rule = newest
+    if table.window:
+        age_us = table.window.keep_us + table.window.width_us + _MARGIN_US
+        aged = admin.GcRule(max_age=timedelta(microseconds=age_us))
+        rule = admin.GcRule(union=admin.GcRule.Union(rules=[newest, aged]))
+    return dict.fromkeys([*KINDS.values(), EXPIRES] if table.sparse else [META, EXPIRES], rule)
+
+
+def ensure(client: BigtableTableAdminClient, instance: str, table_id: str, table: Table, splits: list[bytes]) -> None:
+    """Make the table and its families exist, with their rules. Changes nothing that is right."""
+    want = families(table)
+    name = f"{instance}/tables/{table_id}"
+    try:
+        stored = client.get_table(name=name, timeout=_ADMIN_DEADLINE_S)
+    except NotFound:
+        try:
+            client.create_table(
+                request=admin.CreateTableRequest(
+                    parent=instance,
+                    table_id=table_id,
+                    table=admin.Table(
+                        column_families={family: admin.ColumnFamily(gc_rule=rule) for family, rule in want.items()}
+                    ),
+                    initial_splits=[admin.CreateTableRequest.Split(key=key) for key in splits],
+                ),
+                timeout=_ADMIN_DEADLINE_S,
+            )
+        except AlreadyExists:  # another process was faster: it says the same
+            stored = client.get_table(name=name, timeout=_ADMIN_DEADLINE_S)
+        else:
+            return
+    change = admin.ModifyColumnFamiliesRequest.Modification
+    there = stored.column_families
+    changes = [
+        change(id=family, create=admin.ColumnFamily(gc_rule=rule))
+        if family not in there
+        else change(id=family, update=admin.ColumnFamily(gc_rule=rule))
+        for family, rule in want.items()
+        if family not in there or there[family].gc_rule != rule
+    ]
+    if changes:
+        client.modify_column_families(name=name, modifications=changes, timeout=_ADMIN_DEADLINE_S)
