@@ -149,6 +149,7 @@ def _fill(
     value: Ints,
     value_bytes: Ints,
 ) -> int:
+    base = data.ctypes.data
     row = 0
     cell = 0
     begins = True
@@ -172,8 +173,10 @@ def _fill(
         while p < stop:
             inner, p = varint_at(data, p, stop)
             number, p = varint_at(data, p, stop)
-            if inner == 0x0A and number > 0:
-                if not begins or row >= len(key):
+            if inner == 0x0A and number > 0:  # given with each chunk, or with the first of a row
+                if row >= len(key) or not (
+                    begins or (key_bytes[row] == number and same_at(base + key[row], base + p, number))
+                ):
                     return _BROKEN
                 begins = False
                 key[row] = p
@@ -190,12 +193,9 @@ def _fill(
                 else:
                     code = len(name_offsets) - 1
                     for k in range(len(name_offsets) - 1):
-                        if name_offsets[k + 1] - name_offsets[k] == text_bytes:
-                            same = True
-                            for b in range(text_bytes):
-                                same = same and names[name_offsets[k] + b] == data[text + b]
-                            if same:
-                                code = k
+                        size_k = name_offsets[k + 1] - name_offsets[k]
+                        if size_k == text_bytes and same_at(names.ctypes.data + name_offsets[k], base + text, size_k):
+                            code = k
             elif inner == 0x20:
                 ts = number
             elif inner == 0x32:

@@ -35,7 +35,11 @@ from widerow.model.names import Names
 EMULATOR = "BIGTABLE_EMULATOR_HOST"
 
 _SERVICE = "/google.bigtable.v2.Bigtable/"
-_OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1), ("grpc.keepalive_time_ms", 30_000))
+_OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.keepalive_time_ms", 30_000),
+)
 _UNKNOWN = -1
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 2.0
 

@@ -77,5 +77,3 @@ def window_open(table: Table, keys: Mapping[str, Column], n: int, now_us: int) -
     assert not isinstance(start_us, Coded)
     width_us, keep_us = table.window.width_us, table.window.keep_us
     return np.asarray(start_us // width_us > (now_us - keep_us) // width_us - 1)
-
-

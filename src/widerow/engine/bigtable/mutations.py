@@ -102,7 +102,9 @@ def encode_cells(keys: Names, version_us: Ints, expire_s: Ints, cells: Cells) ->
     stems = _stems(cells.names, used, expires=False)
     explicit = expire_s != DEFAULT_S
     lives = _stems(cells.names, used if explicit.any() else np.zeros_like(used), expires=True)
-    expiries = Names.of_bytes([expiry_text(s) if s != DEFAULT_S else b"" for s in expire_s.tolist()] if explicit.any() else [])
+    expiries = Names.of_bytes(
+        [expiry_text(s) if s != DEFAULT_S else b"" for s in expire_s.tolist()] if explicit.any() else []
+    )
     offsets = np.zeros(len(keys) + 1, np.int64)
     source = (
         keys.data, keys.offsets, version_us, explicit, expiries.data, expiries.offsets, stems.data, stems.offsets, lives.data,
