@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from contract.telemetry_suite import TelemetrySuite
+from widerow.engine.bigtable import BigtableEngine
 from widerow.engine.memory import MemoryEngine
 from widerow.engine.port import Engine
 from widerow.engine.rocksdb import RocksEngine
@@ -31,5 +34,15 @@ class TestOnRocksDB(TelemetrySuite):
     @pytest.fixture
     def engine(self, clock: ManualClock, tmp_path: Path) -> Iterator[Engine]:
         engine = RocksEngine(tmp_path, clock=clock)
+        yield engine
+        engine.close()
+
+
+class TestOnBigtable(TelemetrySuite):
+    @pytest.fixture
+    def engine(self, clock: ManualClock) -> Iterator[Engine]:
+        if not os.environ.get("BIGTABLE_EMULATOR_HOST"):
+            pytest.skip("no Bigtable emulator: BIGTABLE_EMULATOR_HOST is not set")
+        engine = BigtableEngine("widerow", "telemetry", f"t{uuid4().hex[:8]}", clock=clock)
         yield engine
         engine.close()

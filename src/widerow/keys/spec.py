@@ -42,8 +42,9 @@ from widerow.keys.parts import (
     take_texts,
     text_lengths,
 )
-from widerow.model.arrays import PAD, Codes, Ints
+from widerow.model.arrays import PAD, Codes, Ints, lengths
 from widerow.model.errors import ConfigError, Corrupt
+from widerow.model.intern import coded_slices
 from widerow.model.names import Coded, Names
 from widerow.model.times import MS, SECOND
 
@@ -163,7 +164,7 @@ class KeySpec:
         return out, used
 
     def decode(self, keys: Names) -> dict[str, Column]:
-        """The values of each key. `Corrupt`: a key is not of this spec."""
+        """The values of each key, distinct texts once. `Corrupt`: a key is not of this spec."""
         n = len(keys)
         out: dict[str, Column] = {}
         position, stops = keys.offsets[:-1].copy(), keys.offsets[1:].copy()
@@ -183,7 +184,7 @@ class KeySpec:
             else:
                 names, bad = take_texts(keys.data, position, stops, descending=part.descending)
                 if names is not None:
-                    out[part.value] = Coded(names, np.arange(n, dtype=np.int32))
+                    out[part.value] = coded_slices(names.data, names.offsets[:-1], lengths(names.offsets))
             if bad >= 0:
                 raise self._strange(keys, bad)
         if n and (position != stops).any():

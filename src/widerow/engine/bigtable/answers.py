@@ -13,12 +13,13 @@ import numpy as np
 from google.cloud.bigtable_v2 import types as bigtable
 
 from widerow.engine.bigtable.families import NAMES
-from widerow.engine.bigtable.wire import slices, varint_at
+from widerow.engine.bigtable.wire import varint_at
 from widerow.model.arrays import PAD, Bytes, Codes, Ints
 from widerow.model.errors import Corrupt
-from widerow.model.hashing import hash_at, same_at
+from widerow.model.hashing import same_at
+from widerow.model.intern import coded_slices, slices
 from widerow.model.kernel import kernel
-from widerow.model.names import Names
+from widerow.model.names import Coded, Names
 
 _FAMILIES = Names.of(NAMES)
 _UNKNOWN = len(NAMES)
@@ -46,8 +47,11 @@ class Page:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def values(self, cells: Ints) -> Names:
-        return slices(self.data, self.value[cells], self.value_bytes[cells])
+    def values(self, cells: Ints) -> list[bytes]:
+        return slices(self.data, self.value[cells], self.value_bytes[cells]).to_bytes_list()
+
+    def texts(self, cells: Ints) -> Coded:
+        return coded_slices(self.data, self.value[cells], self.value_bytes[cells])
 
 
 def read_page(answer: bytes) -> Page:
@@ -62,18 +66,14 @@ def read_page(answer: bytes) -> Page:
         family, timestamp_us = np.empty(chunks, np.int64), np.empty(chunks, np.int64)
         qualifier, qualifier_bytes = np.empty(chunks, np.int64), np.empty(chunks, np.int64)
         value, value_bytes = np.empty(chunks, np.int64), np.empty(chunks, np.int64)
-        names = _FAMILIES.data, _FAMILIES.offsets
+        known = _FAMILIES.data, _FAMILIES.offsets
         state = _fill(
-            data, size, *names, key, key_bytes, first, family, qualifier, qualifier_bytes, timestamp_us, value, value_bytes
+            data, size, *known, key, key_bytes, first, family, qualifier, qualifier_bytes, timestamp_us, value, value_bytes
         )
     if state != _WHOLE:
         raise Corrupt("an answer of Bigtable cannot be read")
-    codes = np.empty(chunks, np.int32)
-    slots = np.full(1 << max(4, int(2 * chunks).bit_length()), -1, np.int32)
-    firsts = np.empty(chunks, np.int64)
-    distinct = _intern(data, qualifier, qualifier_bytes, slots, firsts, codes)
-    qualifiers = slices(data, qualifier[firsts[:distinct]], qualifier_bytes[firsts[:distinct]])
-    return Page(data, slices(data, key, key_bytes), first, family, codes, qualifiers, timestamp_us, value, value_bytes)
+    keys, names = slices(data, key, key_bytes), coded_slices(data, qualifier, qualifier_bytes)
+    return Page(data, keys, first, family, names.codes, names.names, timestamp_us, value, value_bytes)
 
 
 def _mended(answer: bytes) -> bytes:
@@ -217,24 +217,3 @@ def _fill(
             first[row] = cell
             begins = True
     return _WHOLE if begins and row == len(key) else _BROKEN
-
-
-@kernel
-def _intern(data: Bytes, starts: Ints, sizes: Ints, slots: Codes, firsts: Ints, codes: Codes) -> int:
-    """A code for each distinct text, in order of first appearance; `firsts` says where that is."""
-    mask = len(slots) - 1
-    base = data.ctypes.data
-    count = 0
-    for i in range(len(starts)):
-        p = np.int64(hash_at(base + starts[i], sizes[i]) & np.uint64(mask))
-        while slots[p] >= 0:
-            other = firsts[slots[p]]
-            if sizes[other] == sizes[i] and same_at(base + starts[i], base + starts[other], sizes[i]):
-                break
-            p = (p + 1) & mask
-        if slots[p] < 0:
-            slots[p] = count
-            firsts[count] = i
-            count += 1
-        codes[i] = slots[p]
-    return count

@@ -8,20 +8,21 @@ Rule 2: what has expired is dropped after that, so it never uncovers an older ve
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from widerow.engine.bigtable.answers import Page
 from widerow.engine.bigtable.expiry import expire_us, window_open
+from widerow.engine.bigtable.families import KEPT_CODE, NAMES
 from widerow.engine.bigtable.keys import TableKeys
 from widerow.engine.rows import Column, Rows
 from widerow.model.arrays import Bytes, Codes, Flags, Floats, Ints
 from widerow.model.batch import CellKind, Cells
 from widerow.model.errors import Corrupt
 from widerow.model.kernel import inlined, kernel
-from widerow.model.names import Coded
+from widerow.model.names import Names
 
 _KINDS = len(CellKind)
 _NUMBER, _TAG = int(CellKind.NUMBER), int(CellKind.TAG)
@@ -36,13 +37,14 @@ class Found:
 
 
 def decode(keys: TableKeys, page: Page, *, now_us: int, columns: Sequence[str] | None) -> Found:
+    page = _with_kept(page)
     columns_of_key = keys.spec.decode(page.keys)
     until_us = expire_us(keys.table, columns_of_key, page)
     wanted = np.ones(len(page.qualifiers), np.bool_)
     if columns is not None:
         asked = {name.encode() for name in columns}
         wanted = np.array([name in asked for name in page.qualifiers.to_bytes_list()], np.bool_)
-    opened = window_open(keys.table, columns_of_key, len(page), now_us)
+    opened = window_open(keys.table, columns_of_key, np.full(len(page), now_us))
     n = len(page.family)
     order, row, start = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n + 1, np.int64)
     count = _gather(
@@ -55,6 +57,22 @@ def decode(keys: TableKeys, page: Page, *, now_us: int, columns: Sequence[str] |
     return Found(Rows(taken, page.timestamp_us[lead], until_us[lead], _cells(page, order, start)), row)
 
 
+def _with_kept(page: Page) -> Page:
+    """The page with the cells of `kept` as cells of the families they stand for."""
+    is_kept = page.family == KEPT_CODE
+    if not is_kept.any():
+        return page
+    known = page.qualifiers.to_bytes_list()
+    codes = {name: code for code, name in enumerate(known)}
+    families, names = page.family.copy(), page.qualifier.copy()
+    for code in np.unique(page.qualifier[is_kept]).tolist():
+        family, _, name = known[code].partition(b":")
+        cells = is_kept & (page.qualifier == code)
+        families[cells] = NAMES.index(family.decode()) if family.decode(errors="replace") in NAMES else len(NAMES)
+        names[cells] = codes.setdefault(name, len(codes))
+    return replace(page, family=families, qualifier=names, qualifiers=Names.of_bytes(list(codes)))
+
+
 def _cells(page: Page, order: Ints, offsets: Ints) -> Cells:
     """The cells at `order`, as columns."""
     kind = page.family[order].astype(np.uint8)
@@ -65,9 +83,9 @@ def _cells(page: Page, order: Ints, offsets: Ints) -> Cells:
         raise Corrupt("a number in the family readings is not 8 bytes long")
     numbers[is_number] = _doubles(page.data, page.value[at])
     text = np.full(len(order), -1, np.int32)
-    text[~is_number] = np.arange(len(order) - len(at), dtype=np.int32)
-    texts = page.values(order[~is_number])
-    return Cells(offsets, page.qualifiers, page.qualifier[order], kind, numbers, texts, text)
+    texts = page.texts(order[~is_number])
+    text[~is_number] = texts.codes
+    return Cells(offsets, page.qualifiers, page.qualifier[order], kind, numbers, texts.names, text)
 
 
 def _doubles(data: Bytes, starts: Ints) -> Floats:

@@ -19,15 +19,15 @@ from google.auth.credentials import Credentials
 from widerow.engine.bigtable import fixed
 from widerow.engine.bigtable.answers import Page
 from widerow.engine.bigtable.connection import BigtableSettings, Connection, admin_failure
-from widerow.engine.bigtable.expiry import stored_s
-from widerow.engine.bigtable.families import EXPIRES_CODE, NAMES, ensure
+from widerow.engine.bigtable.expiry import outlives_its_age, stored_s
+from widerow.engine.bigtable.families import EXPIRES, EXPIRES_CODE, KEPT_CODE, NAMES, ensure
 from widerow.engine.bigtable.keys import TableKeys
 from widerow.engine.bigtable.mutations import (
     DELETE_ROW,
+    elsewhere,
     encode_cells,
     encode_deletions,
     entry,
-    expires_qualifier,
     requests,
 )
 from widerow.engine.bigtable.requests import insert_request, newest, replace_request
@@ -104,9 +104,15 @@ class BigtableEngine:
         empty = lengths(rows.cells.offsets) == 0
         if empty.any():
             rows = rows.take(~empty)
+        odd = outlives_its_age(table, rows.keys, rows.version_us, rows.expire_us)
+        if not odd.any():
+            return self._encoded_cells(keys, rows, kept=False)
+        return self._encoded_cells(keys, rows.take(~odd), kept=False) + self._encoded_cells(keys, rows.take(odd), kept=True)
+
+    def _encoded_cells(self, keys: TableKeys, rows: Rows, *, kept: bool) -> list[Names]:
         row_keys = keys.spec.encode(rows.keys, len(rows))
-        expire_s = stored_s(table, rows.keys, rows.expire_us)
-        return list(requests(*encode_cells(row_keys, rows.version_us, expire_s, rows.cells)))
+        expire_s = stored_s(keys.table, rows.keys, rows.expire_us)
+        return list(requests(*encode_cells(row_keys, rows.version_us, expire_s, rows.cells, kept=kept)))
 
     def put_if(self, table: Table, key: Key, row: Row | None, expected: Row | None) -> bool:
         keys = self._conditional(table)
@@ -244,7 +250,10 @@ def _extends(table: Table, known: Table) -> bool:
 def _named(page: Page, columns: Sequence[str]) -> Flags:
     """Which cells are of these columns, with what is said beside them."""
     names = {name.encode() for name in columns}
-    beside = {expires_qualifier(family, name) for family in NAMES for name in names}
+    beside = {elsewhere(family, name) for family in NAMES for name in names}
+    kept = beside | {elsewhere(EXPIRES, name) for name in beside}
     known = page.qualifiers.to_bytes_list()
-    plain, expiry = (np.array([q in wanted for q in known], np.bool_) for wanted in (names, beside))
-    return np.where(page.family == EXPIRES_CODE, expiry[page.qualifier], plain[page.qualifier])
+    in_plain, in_expires, in_kept = (
+        np.array([q in wanted for q in known], np.bool_)[page.qualifier] for wanted in (names, beside, kept)
+    )
+    return np.select([page.family == EXPIRES_CODE, page.family == KEPT_CODE], [in_expires, in_kept], in_plain)

@@ -4,6 +4,7 @@
 | --- | --- | --- |
 | `readings`, `logs`, `tags`, `stats` | sparse | numbers, texts, tags and records: one qualifier a name |
 | `expires` | all that are written by version | when a cell expires, if that is not what its table says |
+| `kept` | windowed | cells whose version is so old that their age would be held against them |
 | `meta` | fixed | whole rows, as JSON |
 
 Garbage collection lags, by a week at times, and knows nothing of what is asked: reads never rely on it.
@@ -20,14 +21,14 @@ from google.cloud.bigtable_admin_v2 import types as admin
 
 from widerow.model.batch import CellKind
 from widerow.model.times import DAY
-from widerow.schema.table import Table
+from widerow.schema.table import Table, Window
 
-META, EXPIRES = "meta", "expires"
+META, EXPIRES, KEPT = "meta", "expires", "kept"
 KINDS = {CellKind.NUMBER: "readings", CellKind.TEXT: "logs", CellKind.TAG: "tags", CellKind.RECORD: "stats"}
-NAMES = (*(KINDS[kind] for kind in sorted(KINDS)), META, EXPIRES)
+NAMES = (*(KINDS[kind] for kind in sorted(KINDS)), META, EXPIRES, KEPT)
 """Families by code. The codes of the first four are those of their kinds of cell."""
 
-META_CODE, EXPIRES_CODE = NAMES.index(META), NAMES.index(EXPIRES)
+META_CODE, EXPIRES_CODE, KEPT_CODE = NAMES.index(META), NAMES.index(EXPIRES), NAMES.index(KEPT)
 
 _MARGIN_US = DAY
 """A report may be stamped before its event time, by as much as clocks differ. Its retention counts from the event."""
@@ -40,12 +41,16 @@ def families(table: Table) -> dict[str, Any]:
     newest = admin.GcRule(max_num_versions=1)
     if table.conditional:
         return {META: newest}
-    rule = newest
-    if table.window:
-        age_us = table.window.keep_us + table.window.width_us + _MARGIN_US
-        aged = admin.GcRule(max_age=timedelta(microseconds=age_us))
-        rule = admin.GcRule(union=admin.GcRule.Union(rules=[newest, aged]))
-    return dict.fromkeys([*KINDS.values(), EXPIRES] if table.sparse else [META, EXPIRES], rule)
+    names = [*KINDS.values(), EXPIRES] if table.sparse else [META, EXPIRES]
+    if not table.window:
+        return dict.fromkeys(names, newest)
+    aged = admin.GcRule(max_age=timedelta(microseconds=max_age_us(table.window)))
+    return dict.fromkeys(names, admin.GcRule(union=admin.GcRule.Union(rules=[newest, aged]))) | {KEPT: newest}
+
+
+def max_age_us(window: Window) -> int:
+    """Bigtable counts a cell's age from its version."""
+    return window.keep_us + window.width_us + _MARGIN_US
 
 
 def ensure(client: BigtableTableAdminClient, instance: str, table_id: str, table: Table, splits: list[bytes]) -> None:

@@ -24,8 +24,8 @@ from widerow.engine.bigtable.mutations import (
     DEFAULT_S,
     delete_column,
     delete_family,
+    elsewhere,
     entry,
-    expires_qualifier,
     expiry_text,
     set_cell,
 )
@@ -77,7 +77,7 @@ def encode(keys: TableKeys, rows: Rows) -> Names:
     """An entry for each row."""
     expires = stored_s(keys.table, rows.keys, rows.expire_us).tolist()
     row_keys = keys.spec.encode(rows.keys, len(rows)).to_bytes_list()
-    beside = expires_qualifier(META, ROW)
+    beside = elsewhere(META, ROW)
     entries = []
     for key, version_us, expire_s, row in zip(
         row_keys, rows.version_us.tolist(), expires, plain_rows(keys.table, rows), strict=True
@@ -91,7 +91,7 @@ def encode(keys: TableKeys, rows: Rows) -> Names:
 
 def encode_deletions(row_keys: Sequence[bytes], stop_us: int) -> Names:
     """For each row an entry that deletes it, up to a version."""
-    columns = [delete_column(META, ROW, stop_us), delete_column(EXPIRES, expires_qualifier(META, ROW), stop_us)]
+    columns = [delete_column(META, ROW, stop_us), delete_column(EXPIRES, elsewhere(META, ROW), stop_us)]
     return Names.of_bytes([entry(key, columns) for key in row_keys])
 
 
@@ -104,14 +104,14 @@ def decode(keys: TableKeys, page: Page, *, now_us: int, columns: Sequence[str] |
     columns_of_key = keys.spec.decode(page.keys)
     until_us = expire_us(keys.table, columns_of_key, page)
     is_row = np.array([name == ROW for name in page.qualifiers.to_bytes_list()], np.bool_)
-    opened = window_open(keys.table, columns_of_key, len(page), now_us)
+    opened = window_open(keys.table, columns_of_key, np.full(len(page), now_us))
     at = np.repeat(np.arange(len(page)), page.offsets[1:] - page.offsets[:-1])
     cells = np.flatnonzero((page.family == META_CODE) & is_row[page.qualifier] & (until_us > now_us) & opened[at])
-    rows = [from_json(stored) for stored in page.values(cells).to_bytes_list()]
-    if columns is not None:
-        rows = [{name: value for name, value in row.items() if name in columns} for row in rows]
-        cells = cells[np.array([bool(row) for row in rows], np.bool_)]
-        rows = [row for row in rows if row]
+    shown = [name for name in keys.table.columns if columns is None or name in columns]
+    stored = [from_json(row) for row in page.values(cells)]
+    rows = [{name: row[name] for name in shown if name in row} for row in stored]
+    cells = cells[np.array([bool(row) for row in rows], np.bool_)]
+    rows = [row for row in rows if row]
     row_of = at[cells]
     taken: dict[str, Column] = {name: column.take(row_of) for name, column in columns_of_key.items()}
     return Found(Rows(taken, page.timestamp_us[cells], until_us[cells], cells_of(rows)), row_of)

@@ -1,7 +1,7 @@
 """Row keys of tables: every table has a `KeySpec`, made from its columns.
 
-Columns are joined by `#`, text escaped, ints as digits whose order is that of the numbers. A table that has the tenant and the
-device in its partition key begins with a salt, so that devices that are named alike or report together do not share a
+Columns are joined by `#`, text escaped, ints as digits whose order is that of the numbers. A table that has the tenant and
+the device in its partition key begins with a salt, so that devices that are named alike or report together do not share a
 tablet: `{salt:2}#{tenant}#{device}#{bucket}#{sub:3}#{reversed:16}` is the key of telemetry.
 """
 

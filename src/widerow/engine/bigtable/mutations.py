@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from widerow.engine.bigtable.families import EXPIRES, NAMES
+from widerow.engine.bigtable.families import EXPIRES, KEPT, NAMES
 from widerow.engine.bigtable.wire import copy_bytes, field, number, put_varint, varint_length
-from widerow.model.arrays import PAD, Bytes, Codes, Flags, Ints
+from widerow.model.arrays import PAD, Bytes, Codes, Flags, Hashes, Ints
 from widerow.model.batch import CellKind, Cells
 from widerow.model.kernel import inlined, kernel
 from widerow.model.machine import poke8
@@ -75,40 +76,41 @@ def requests(entries: Names, mutations: Ints) -> Iterator[Names]:
         start = stop
 
 
-def _stems(names: Names, used: Flags, expires: bool) -> Names:
+def _stems(names: Names, used: Flags, *, expires: bool, kept: bool) -> Names:
     """What a cell begins with on the wire, its family and qualifier, by name and kind; only of those that are used."""
     known = names.to_bytes_list()
     stems = [b""] * len(used)
     for i in np.flatnonzero(used).tolist():
-        name, family = known[i // _KINDS], NAMES[i % _KINDS]
-        stems[i] = (
-            field(1, EXPIRES.encode()) + field(2, expires_qualifier(family, name))
-            if expires
-            else field(1, family.encode()) + field(2, name)
-        )
+        family, name = NAMES[i % _KINDS], known[i // _KINDS]
+        if expires:
+            family, name = EXPIRES, elsewhere(family, name)
+        if kept:
+            family, name = KEPT, elsewhere(family, name)
+        stems[i] = field(1, family.encode()) + field(2, name)
     return Names.of_bytes(stems)
 
 
-def expires_qualifier(family: str, name: bytes) -> bytes:
-    """Where in `expires` the expiry of a cell stands."""
+def elsewhere(family: str, name: bytes) -> bytes:
+    """The qualifier under which `expires` and `kept` have what is of a column of another family."""
     return family.encode() + b":" + name
 
 
-def encode_cells(keys: Names, version_us: Ints, expire_s: Ints, cells: Cells) -> tuple[Names, Ints]:
+def encode_cells(keys: Names, version_us: Ints, expire_s: Ints, cells: Cells, *, kept: bool) -> tuple[Names, Ints]:
     """The entry of each row, and how many mutations it holds. An `expire_s` of DEFAULT_S is not stored."""
-    which = cells.name.astype(np.int64) * _KINDS + cells.kind
+    which: Ints = cells.name.astype(np.int64) * _KINDS + cells.kind
     used = np.zeros(len(cells.names) * _KINDS, np.bool_)
     used[which] = True
-    stems = _stems(cells.names, used, expires=False)
-    explicit = expire_s != DEFAULT_S
-    lives = _stems(cells.names, used if explicit.any() else np.zeros_like(used), expires=True)
+    stems = _stems(cells.names, used, expires=False, kept=kept)
+    explicit: Flags = expire_s != DEFAULT_S
+    lives = _stems(cells.names, used if explicit.any() else np.zeros_like(used), expires=True, kept=kept)
     expiries = Names.of_bytes(
         [expiry_text(s) if s != DEFAULT_S else b"" for s in expire_s.tolist()] if explicit.any() else []
     )
     offsets = np.zeros(len(keys) + 1, np.int64)
     source = (
-        keys.data, keys.offsets, version_us, explicit, expiries.data, expiries.offsets, stems.data, stems.offsets, lives.data,
-        lives.offsets, cells.offsets, which, cells.number.view(np.uint64), cells.texts.data, cells.texts.offsets, cells.text,
+        keys.data, keys.offsets, version_us, explicit, expiries.data, expiries.offsets, stems.data, stems.offsets,
+        lives.data, lives.offsets, cells.offsets, which, cells.number.view(np.uint64), cells.texts.data, cells.texts.offsets,
+        cells.text,
     )  # fmt: skip
     _walk_cells(*source, np.empty(0, np.uint8), offsets)
     np.cumsum(offsets, out=offsets)
@@ -119,24 +121,24 @@ def encode_cells(keys: Names, version_us: Ints, expire_s: Ints, cells: Cells) ->
 
 
 @inlined
-def _framed(length: int) -> int:
+def _framed(length: Any) -> Any:
     """How long a field of one-byte tag is, with its tag and length."""
     return 1 + varint_length(length) + length
 
 
 @inlined
-def _put_head(address: int, tag: int, length: int) -> int:
+def _put_head(address: Any, tag: Any, length: Any) -> Any:
     poke8(address, tag)
     return put_varint(address + 1, length)
 
 
 @inlined
-def _cell_length(stem: int, timestamp_us: int, value: int) -> int:
+def _cell_length(stem: Any, timestamp_us: Any, value: Any) -> Any:
     return stem + 1 + varint_length(timestamp_us) + _framed(value)
 
 
 @inlined
-def _put_cell(address: int, cell: int, stem_address: int, stem: int, timestamp_us: int, value: int) -> int:
+def _put_cell(address: Any, cell: Any, stem_address: Any, stem: Any, timestamp_us: Any, value: Any) -> Any:
     """A mutation that sets a cell, up to its value; gives the address where that goes."""
     address = _put_head(address, 0x12, _framed(cell))
     address = _put_head(address, 0x0A, cell)
@@ -160,7 +162,7 @@ def _walk_cells(
     life_offsets: Ints,
     cell_offsets: Ints,
     which: Ints,
-    numbers: Ints,
+    numbers: Hashes,
     texts: Bytes,
     text_offsets: Ints,
     text: Codes,

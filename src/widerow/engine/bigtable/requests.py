@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from google.cloud.bigtable_v2 import types as bigtable
 
-from widerow.engine.bigtable.families import EXPIRES, KINDS, META
+from widerow.engine.bigtable.families import EXPIRES, KEPT, KINDS, META
 from widerow.engine.bigtable.fixed import DIGEST
 from widerow.engine.bigtable.wire import field, number
 from widerow.model.batch import CellKind
@@ -47,7 +47,7 @@ def newest(columns: tuple[str, ...] | None = None, *, values: bool = True) -> by
 @lru_cache(maxsize=256)
 def others(columns: tuple[str, ...] | None, values: tuple[bytes, ...], tags: tuple[bytes, ...]) -> bytes | None:
     """The newest version of each column but of these values and tags, sorted. None: it would be too long for Bigtable."""
-    ranges = [_F(family_name_regex_filter=EXPIRES)]
+    ranges = [_F(family_name_regex_filter=f"{EXPIRES}|{KEPT}")]
     for family in KINDS.values():
         ranges += _gaps(family, values if family in _VALUES else tags)
     chain = [_F(interleave=_F.Interleave(filters=ranges)), _NEWEST]
@@ -72,9 +72,9 @@ def _serialized(chain: list[bigtable.RowFilter]) -> bytes:
 
 
 def _pattern(columns: Iterable[str]) -> bytes:
-    """Matches the names, and where in `expires` their cells stand. Empty: it would be too long."""
+    """Matches the names, and what is of them in `expires` and `kept`. Empty: it would be too long."""
     names = b"|".join(re.sub(rb"[^a-zA-Z0-9_]", lambda m: b"\\x%02x" % m[0][0], name.encode()) for name in columns)
-    pattern = b"(?:(?:%s):)?(?:%s)" % ("|".join(KINDS.values()).encode(), names)
+    pattern = b"(?:%s:)?(?:(?:%s):)?(?:%s)" % (EXPIRES.encode(), "|".join(KINDS.values()).encode(), names)
     return pattern if len(pattern) <= FILTER_BYTES else b""
 
 

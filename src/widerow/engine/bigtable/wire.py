@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from widerow.model.arrays import PAD, Bytes, Ints
-from widerow.model.kernel import inlined, kernel
+from widerow.model.kernel import inlined
 from widerow.model.machine import peek8, poke8
-from widerow.model.names import Names
 
 BYTES = 2
 """The wire type of strings, bytes and messages."""
@@ -79,21 +77,3 @@ def copy_bytes(source: Any, target: Any, size: Any) -> Any:
     for k in range(size):
         poke8(target + k, peek8(source + k))
     return target + size
-
-
-@kernel
-def _copy_slices(data: Bytes, starts: Ints, offsets: Ints, out: Bytes) -> None:
-    for i in range(len(starts)):
-        p = starts[i]
-        for k in range(offsets[i], offsets[i + 1]):
-            out[k] = data[p]
-            p += 1
-
-
-def slices(data: Bytes, starts: Ints, sizes: Ints) -> Names:
-    """Pieces of a buffer as strings of their own."""
-    offsets = np.zeros(len(starts) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    out = np.zeros(int(offsets[-1]) + PAD, np.uint8)
-    _copy_slices(data, starts, offsets, out)
-    return Names(out, offsets)
