@@ -8,10 +8,9 @@ from functools import lru_cache
 
 from google.cloud.bigtable_v2 import types as bigtable
 
-from widerow.engine.bigtable.families import EXPIRES, KEPT, KINDS, META
+from widerow.engine.bigtable.families import EXPIRES, KINDS, META
 from widerow.engine.bigtable.fixed import DIGEST
 from widerow.engine.bigtable.wire import field, number
-from widerow.model.batch import CellKind
 
 FILTER_BYTES = 16_000
 """Bigtable takes filters of up to 20 KB. What would be longer is filtered here instead."""
@@ -21,7 +20,6 @@ Range = tuple[bytes, bytes]
 
 _F = bigtable.RowFilter
 _NEWEST = _F(cells_per_column_limit_filter=1)
-_VALUES = [family for kind, family in KINDS.items() if kind != CellKind.TAG]
 
 
 def read_request(ranges: Iterable[Range], row_filter: bytes, rows_limit: int) -> bytes:
@@ -42,28 +40,6 @@ def newest(columns: tuple[str, ...] | None = None, *, values: bool = True) -> by
     if not values:
         chain.append(_F(strip_value_transformer=True))
     return _serialized(chain)
-
-
-@lru_cache(maxsize=256)
-def others(columns: tuple[str, ...] | None, values: tuple[bytes, ...], tags: tuple[bytes, ...]) -> bytes | None:
-    """The newest version of each column but of these values and tags, sorted. None: it would be too long for Bigtable."""
-    ranges = [_F(family_name_regex_filter=f"{EXPIRES}|{KEPT}")]
-    for family in KINDS.values():
-        ranges += _gaps(family, values if family in _VALUES else tags)
-    chain = [_F(interleave=_F.Interleave(filters=ranges)), _NEWEST]
-    if columns is not None and (pattern := _pattern(columns)):
-        chain.insert(0, _F(column_qualifier_regex_filter=pattern))
-    whole = _serialized(chain)
-    return whole if len(whole) <= FILTER_BYTES else None
-
-
-def _gaps(family: str, names: Sequence[bytes]) -> list[bigtable.RowFilter]:
-    """The columns of a family between the names."""
-    spans = [bigtable.ColumnRange(family_name=family) for _ in range(len(names) + 1)]
-    for i, name in enumerate(names):
-        spans[i].end_qualifier_open = name
-        spans[i + 1].start_qualifier_open = name
-    return [_F(column_range_filter=span) for span in spans]
 
 
 def _serialized(chain: list[bigtable.RowFilter]) -> bytes:

@@ -12,7 +12,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -22,11 +21,10 @@ from widerow.engine.bigtable.answers import Page, read_page
 from widerow.engine.bigtable.cells import Found
 from widerow.engine.bigtable.connection import Connection
 from widerow.engine.bigtable.keys import TableKeys
-from widerow.engine.bigtable.requests import Range, lookup_request, newest, others, read_request
+from widerow.engine.bigtable.requests import Range, lookup_request, newest, read_request
 from widerow.engine.port import ALL, Span
 from widerow.engine.rows import Cursor, Key, Rows
 from widerow.model.arrays import Flags, Ints
-from widerow.model.batch import CellKind
 from widerow.model.names import Coded
 
 PAGE = 4096
@@ -35,12 +33,6 @@ BLOCK = 32
 """Partitions that are looked into at once."""
 LOOKUPS = 1000
 """Rows that are looked up by whole keys at once."""
-_FIRST_ROWS = 2
-"""How many of a partition's rows are read whole when each cell's first appearance is wanted."""
-
-
-_Seen: TypeAlias = tuple[tuple[bytes, ...], tuple[bytes, ...]]
-"""Names of values and of tags, sorted."""
 
 
 @dataclass(slots=True)
@@ -94,12 +86,10 @@ class Scan:
         span: Span = ALL,
         limit: int | None = None,
         columns: Sequence[str] | None = None,
-        first: bool = False,
     ) -> None:
         self._connection, self._table_id, self._keys = connection, table_id, keys
         self._now_us, self._span, self._limit = now_us, span, limit
         self._columns = None if columns is None else tuple(columns)
-        self._first = first and limit is None and keys.table.sparse
         self._filter = newest(self._columns if keys.table.sparse else None)
 
     def run(self, partitions: Sequence[Key] | None, after: Cursor | None) -> Iterator[Rows]:
@@ -153,8 +143,6 @@ class Scan:
         """What there is in some partitions, in the order asked. None: it does not fit a page."""
         ranges = [self._keys.range(key, self._span) for key in block]
         some = {r: i for i, r in enumerate(ranges) if _holds_any(r)}
-        if self._first:
-            return self._firsts(some)
         if self._limit is None:
             page = self._read([read_request(sorted(some), self._filter, PAGE)] if some else [])
             return None if len(page) >= PAGE else self._in_order(page, some)
@@ -170,35 +158,6 @@ class Scan:
 
     def _in_order(self, page: Page, ranges: dict[Range, int]) -> Found:
         return _ordered(self._decode(page), _targets(page, ranges))
-
-    def _firsts(self, ranges: dict[Range, int]) -> Found | None:
-        """The newest rows of each partition, and of its other rows only the columns that those do not show."""
-        answers = self._connection.read(self._table_id, [read_request([r], self._filter, _FIRST_ROWS) for r in ranges])
-        page = read_page(b"".join(answers))
-        found, target = self._decode(page), _targets(page, ranges)
-        last = dict(zip(target.tolist(), page.keys.to_bytes_list(), strict=True))
-        full = np.flatnonzero(np.bincount(target) >= _FIRST_ROWS)
-        rest: dict[_Seen, list[Range]] = {}
-        stops = {i: stop for (_, stop), i in ranges.items()}
-        seen = _seen(found, target)
-        for t in full.tolist():
-            rest.setdefault(seen.get(t, ((), ())), []).append((last[t] + b"\0", stops[t]))
-        requests = []
-        for (values, tags), left in rest.items():
-            row_filter = others(self._columns, values, tags)
-            if row_filter is None:
-                return self._everything(ranges)
-            requests.append(read_request(sorted(left), row_filter, PAGE))
-        more = self._connection.read(self._table_id, requests) if requests else []
-        page = read_page(b"".join((*answers, *more)))
-        if len(page) >= PAGE:
-            return self._everything(ranges)
-        return self._in_order(page, ranges)
-
-    def _everything(self, ranges: dict[Range, int]) -> Found | None:
-        """Not only first appearances: what `first` allows, and all that is left when they are too many."""
-        page = self._read([read_request(sorted(ranges), self._filter, PAGE)])
-        return None if len(page) >= PAGE else self._in_order(page, ranges)
 
     def _one(self, key: Key, place: _Place) -> Iterator[Rows]:
         """The rows of one partition, page by page."""
@@ -306,16 +265,3 @@ def _ordinals(row: Ints, target: Ints) -> tuple[Ints, Ints]:
     firsts = np.flatnonzero(np.diff(target[shown], prepend=-1))
     rank = np.arange(1, len(shown) + 1) - np.repeat(firsts, np.diff(np.append(firsts, len(shown))))
     return shown, np.repeat(rank, np.diff(np.append(starts, len(row))))
-
-
-def _seen(found: Found, target: Ints) -> dict[int, _Seen]:
-    """The names of live cells by target."""
-    of_rows = found.rows.cells
-    n = len(of_rows.names)
-    which = target[found.row[of_rows.rows()]] * 2 + (of_rows.kind == CellKind.TAG)
-    names = of_rows.names.to_bytes_list()
-    seen: dict[int, list[list[bytes]]] = {}
-    for code in np.unique(which * n + of_rows.name).tolist():
-        at, name = divmod(code, n)
-        seen.setdefault(at // 2, [[], []])[at % 2].append(names[name])
-    return {at: (tuple(sorted(values)), tuple(sorted(tags))) for at, (values, tags) in seen.items()}
