@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from google.cloud.bigtable_v2 import types as bigtable
+from google.protobuf.message import DecodeError
 
 from widerow.engine.bigtable.families import NAMES
 from widerow.engine.bigtable.wire import varint_at
@@ -78,7 +79,10 @@ def read_page(answer: bytes) -> Page:
 
 def _mended(answer: bytes) -> bytes:
     """The same rows without cut values and without what was taken back."""
-    got = bigtable.ReadRowsResponse.deserialize(answer)
+    try:
+        got = bigtable.ReadRowsResponse.deserialize(answer)
+    except DecodeError as error:
+        raise Corrupt(f"an answer of Bigtable cannot be read: {error}") from None
     whole: list[bigtable.ReadRowsResponse.CellChunk] = []
     committed, goes_on = 0, False
     for chunk in got.chunks:
@@ -95,7 +99,9 @@ def _mended(answer: bytes) -> bytes:
         whole[-1].value_size = 0
         if chunk.commit_row:
             committed = len(whole)
-    return bytes(bigtable.ReadRowsResponse.serialize(bigtable.ReadRowsResponse(chunks=whole[:committed])))
+    if committed < len(whole):
+        raise Corrupt("an answer of Bigtable ends within a row")
+    return bytes(bigtable.ReadRowsResponse.serialize(bigtable.ReadRowsResponse(chunks=whole)))
 
 
 @kernel
@@ -122,6 +128,8 @@ def _count(data: Bytes, size: int) -> tuple[int, int, int]:
                 if q < 0:
                     return 0, 0, _BROKEN
                 if inner & 7 == 2:
+                    if number < 0 or q + number > stop:
+                        return 0, 0, _BROKEN
                     q += number
                 elif inner & 7 != 0:
                     return 0, 0, _BROKEN
@@ -186,7 +194,7 @@ def _fill(
                 if number > 0:
                     _, q = varint_at(data, q, stop)
                     text_bytes, text = varint_at(data, q, stop)
-                    if text < 0 or text + text_bytes > stop:
+                    if text < 0 or text_bytes < 0 or text + text_bytes > stop:
                         return _BROKEN
                 if inner == 0x1A:
                     at, at_bytes = text, text_bytes
