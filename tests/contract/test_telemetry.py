@@ -10,11 +10,11 @@ from uuid import uuid4
 import pytest
 
 from contract.telemetry_suite import TelemetrySuite
-from widerow.engine.bigtable import BigtableEngine
+from widerow.engine.bigtable import BigtableEngine, BigtableSettings
 from widerow.engine.memory import MemoryEngine
 from widerow.engine.port import Engine
 from widerow.engine.rocksdb import RocksEngine
-from widerow.model.times import ManualClock
+from widerow.model.times import DAY, ManualClock
 
 NOW = 1_800_000_000_123_456
 
@@ -43,6 +43,7 @@ class TestOnBigtable(TelemetrySuite):
     def engine(self, clock: ManualClock) -> Iterator[Engine]:
         if not os.environ.get("BIGTABLE_EMULATOR_HOST"):
             pytest.skip("no Bigtable emulator: BIGTABLE_EMULATOR_HOST is not set")
-        engine = BigtableEngine("widerow", "telemetry", f"t{uuid4().hex[:8]}", clock=clock)
+        settings = BigtableSettings(age_margin_us=50 * 365 * DAY)  # the server's clock is another
+        engine = BigtableEngine("widerow", "telemetry", f"t{uuid4().hex[:8]}", clock=clock, settings=settings)
         yield engine
         engine.close()

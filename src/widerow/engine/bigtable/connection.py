@@ -31,6 +31,7 @@ from widerow.engine.bigtable.wire import field
 from widerow.model.arrays import Ints
 from widerow.model.errors import ConfigError, Corrupt, StorageFull, Unavailable
 from widerow.model.names import Names
+from widerow.model.times import DAY
 
 EMULATOR = "BIGTABLE_EMULATOR_HOST"
 
@@ -78,6 +79,9 @@ class BigtableSettings:
     """Requests of one `write` that are under way at a time."""
     checks_in_flight: int = 64
     """Rows of one `insert` that are under way at a time."""
+    age_margin_us: int = DAY
+    """How much longer than they must Bigtable keeps the cells of a window: a report may be stamped before its event time, by
+    as much as clocks differ."""
 
 
 @dataclass(slots=True)
@@ -136,10 +140,10 @@ class Connection:
             self._admin = None
 
     def _metadata(self, table_id: str) -> list[tuple[str, str]]:
-        names = (("table_name", self._table(table_id)), ("app_profile_id", self.settings.app_profile))
+        names = (("table_name", self.table_name(table_id)), ("app_profile_id", self.settings.app_profile))
         return [to_grpc_metadata([(name, value) for name, value in names if value])]
 
-    def _table(self, table_id: str) -> str:
+    def table_name(self, table_id: str) -> str:
         return f"{self.instance}/tables/{table_id}"
 
     def _start(self, call: Any, table_id: str, request: bytes, timeout_s: float) -> Any:
@@ -152,7 +156,7 @@ class Connection:
     def read(self, table_id: str, requests: Sequence[bytes]) -> list[bytes]:
         """The whole answer to each request, a ReadRowsRequest without its table. All are under way at once."""
         deadline = _Deadline(self.settings.deadline_s)
-        head = field(1, self._table(table_id).encode()) + (field(5, self._profile) if self._profile else b"")
+        head = field(1, self.table_name(table_id).encode()) + (field(5, self._profile) if self._profile else b"")
         whole = [head + request for request in requests]
         calls = [self._start(self._read, table_id, request, deadline.left_s()) for request in whole]
         try:
@@ -179,7 +183,7 @@ class Connection:
     def mutate(self, table_id: str, requests: Iterable[Names]) -> None:
         """Apply entries, several requests at a time. Raises unless every one of them is known to be applied."""
         deadline = _Deadline(self.settings.deadline_s)
-        head = field(1, self._table(table_id).encode()) + (field(3, self._profile) if self._profile else b"")
+        head = field(1, self.table_name(table_id).encode()) + (field(3, self._profile) if self._profile else b"")
         waiting, more = iter(requests), True
         again: deque[Names] = deque()
         running: deque[tuple[Names, Any]] = deque()
@@ -211,7 +215,7 @@ class Connection:
 
     def check(self, table_id: str, requests: Sequence[bytes]) -> list[bool]:
         """Whether each predicate held: CheckAndMutateRowRequests without their table, several at a time, each sent once."""
-        head = field(1, self._table(table_id).encode()) + (field(7, self._profile) if self._profile else b"")
+        head = field(1, self.table_name(table_id).encode()) + (field(7, self._profile) if self._profile else b"")
         running: deque[Any] = deque()
         out: list[bool] = []
         failures: list[Exception] = []

@@ -20,7 +20,7 @@ from widerow.engine.bigtable import fixed
 from widerow.engine.bigtable.answers import Page
 from widerow.engine.bigtable.connection import BigtableSettings, Connection, admin_failure
 from widerow.engine.bigtable.expiry import outlives_its_age, stored_s
-from widerow.engine.bigtable.families import EXPIRES, EXPIRES_CODE, KEPT_CODE, NAMES, ensure
+from widerow.engine.bigtable.families import EXPIRES, EXPIRES_CODE, KEPT_CODE, NAMES, ensure, families
 from widerow.engine.bigtable.keys import TableKeys
 from widerow.engine.bigtable.mutations import (
     DELETE_ROW,
@@ -64,6 +64,7 @@ class BigtableEngine:
         if not _PREFIX.fullmatch(prefix):
             raise ConfigError(f"table prefix {prefix!r}: give 1 to 20 of a-z, 0-9 and -, not beginning with -")
         self._connection = Connection(project, instance, settings or BigtableSettings(), credentials)
+        self._margin_us = self._connection.settings.age_margin_us
         self._prefix, self._clock = prefix, clock
         self._tables: dict[str, TableKeys] = {}
         self._applying = threading.Lock()
@@ -77,9 +78,10 @@ class BigtableEngine:
             if known is not None and not _extends(table, known.table):
                 raise ValueError(f"{table.name}: columns may be appended to a table; nothing else of it may change")
             keys = TableKeys(table)
+            want = families(table, self._margin_us)
             try:
                 with self._applying:
-                    ensure(self._connection.admin(), self._connection.instance, self._id(table), table, keys.splits())
+                    ensure(self._connection.admin(), self._connection.table_name(self._id(table)), want, keys.splits())
             except GoogleAPICallError as error:
                 raise admin_failure(error, self._id(table)) from None
             self._tables[table.name] = keys
@@ -104,7 +106,7 @@ class BigtableEngine:
         empty = lengths(rows.cells.offsets) == 0
         if empty.any():
             rows = rows.take(~empty)
-        odd = outlives_its_age(table, rows.keys, rows.version_us, rows.expire_us)
+        odd = outlives_its_age(table, rows.keys, rows.version_us, rows.expire_us, margin_us=self._margin_us)
         if not odd.any():
             return self._encoded_cells(keys, rows, kept=False)
         return self._encoded_cells(keys, rows.take(~odd), kept=False) + self._encoded_cells(keys, rows.take(odd), kept=True)

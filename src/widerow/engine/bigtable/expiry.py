@@ -44,11 +44,13 @@ def _seconds(time_us: Ints) -> Ints:
     return (time_us + SECOND - 1) // SECOND
 
 
-def outlives_its_age(table: Table, keys: Mapping[str, Column], version_us: Ints, expire_us: Ints) -> Flags:
+def outlives_its_age(
+    table: Table, keys: Mapping[str, Column], version_us: Ints, expire_us: Ints, *, margin_us: int
+) -> Flags:
     """Which rows Bigtable would collect, by the age of their version, before they expire."""
     if not table.window:
         return np.zeros(len(version_us), np.bool_)
-    collected_us = version_us + max_age_us(table.window)
+    collected_us = version_us + max_age_us(table.window, margin_us)
     return np.asarray((expire_us > collected_us) & window_open(table, keys, collected_us))
 
 

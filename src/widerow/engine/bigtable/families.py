@@ -20,7 +20,6 @@ from google.cloud.bigtable_admin_v2 import BigtableTableAdminClient
 from google.cloud.bigtable_admin_v2 import types as admin
 
 from widerow.model.batch import CellKind
-from widerow.model.times import DAY
 from widerow.schema.table import Table, Window
 
 META, EXPIRES, KEPT = "meta", "expires", "kept"
@@ -30,13 +29,10 @@ NAMES = (*(KINDS[kind] for kind in sorted(KINDS)), META, EXPIRES, KEPT)
 
 META_CODE, EXPIRES_CODE, KEPT_CODE = NAMES.index(META), NAMES.index(EXPIRES), NAMES.index(KEPT)
 
-_MARGIN_US = DAY
-"""A report may be stamped before its event time, by as much as clocks differ. Its retention counts from the event."""
-
 _ADMIN_DEADLINE_S = 60.0
 
 
-def families(table: Table) -> dict[str, Any]:
+def families(table: Table, margin_us: int) -> dict[str, Any]:
     """The families of a table, each with its rule: a superseded version goes, and in time what no window keeps."""
     newest = admin.GcRule(max_num_versions=1)
     if table.conditional:
@@ -44,19 +40,18 @@ def families(table: Table) -> dict[str, Any]:
     names = [*KINDS.values(), EXPIRES] if table.sparse else [META, EXPIRES]
     if not table.window:
         return dict.fromkeys(names, newest)
-    aged = admin.GcRule(max_age=timedelta(microseconds=max_age_us(table.window)))
+    aged = admin.GcRule(max_age=timedelta(microseconds=max_age_us(table.window, margin_us)))
     return dict.fromkeys(names, admin.GcRule(union=admin.GcRule.Union(rules=[newest, aged]))) | {KEPT: newest}
 
 
-def max_age_us(window: Window) -> int:
-    """Bigtable counts a cell's age from its version."""
-    return window.keep_us + window.width_us + _MARGIN_US
+def max_age_us(window: Window, margin_us: int) -> int:
+    """What Bigtable may collect, counted from a cell's version. Its retention counts from its event time."""
+    return window.keep_us + window.width_us + margin_us
 
 
-def ensure(client: BigtableTableAdminClient, instance: str, table_id: str, table: Table, splits: list[bytes]) -> None:
+def ensure(client: BigtableTableAdminClient, name: str, want: dict[str, Any], splits: list[bytes]) -> None:
     """Make the table and its families exist, with their rules. Changes nothing that is right."""
-    want = families(table)
-    name = f"{instance}/tables/{table_id}"
+    instance, _, table_id = name.partition("/tables/")
     try:
         stored = client.get_table(name=name, timeout=_ADMIN_DEADLINE_S)
     except NotFound:
