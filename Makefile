@@ -10,13 +10,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find src/widerow -name '*.py')
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+FETCHED = $${WIDEROW_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/widerow}
 CACHES := .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache site build dist bench/results
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format bench crash fuzz dist lock clean
+.PHONY: help setup run servers test test-cluster check format bench crash fuzz dist lock clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  Variables: PYTHON=$(PYTHON)  PORT=$(PORT)  DATA=$(DATA)  N= (how many)  ARGS= (passed on)"
 
@@ -25,10 +26,21 @@ setup: $(VENV)/.dev $(VENV)/.warm ## Make .venv with everything the other target
 run: $(VENV)/.run $(VENV)/.warm ## Start the demo: a server and a simulated fleet (PORT=, DATA=)
 	env PYTHONPATH=src $(BIN)/python -m widerow.cli.main demo --port $(PORT) --data $(DATA) $(ARGS)
 
+servers: setup ## Start Cassandra and a Bigtable emulator to try things on (ARGS=cassandra for one)
+	@sh tools/system_packages.sh
+	$(BIN)/python -m tests.servers $(ARGS)
+
 test: setup ## Run every test (ARGS='-k name' for some)
 	@command -v cc >/dev/null || echo "note: no C compiler: the test that drops unsynced writes will be skipped"
 	@command -v curl >/dev/null || echo "note: no curl: the tests of the documented curl lines will be skipped"
+	@sh tools/system_packages.sh
+	@$(BIN)/python -m tests.servers --fetch
 	$(BIN)/python -m pytest $(ARGS)
+
+test-cluster: setup ## Run the tests that need three Cassandra nodes (4 GiB of memory)
+	@sh tools/system_packages.sh
+	@$(BIN)/python -m tests.servers --fetch cassandra
+	$(BIN)/python -m pytest -m cluster $(ARGS)
 
 check: setup ## Lint, types, layers, documentation
 	$(BIN)/ruff check .
@@ -64,7 +76,7 @@ clean: ## Remove what the other targets made, .venv excepted
 	rm -rf $(CACHES)
 	find src tests bench tools -type d -name __pycache__ -prune -exec rm -rf {} +
 	@echo "removed: $(CACHES) and every __pycache__ (the compiled kernels are there)"
-	@echo "kept: $(VENV) and $(DATA); remove them yourself if you mean to"
+	@echo "kept: $(VENV), $(DATA) and $(FETCHED) (fetched servers); remove them yourself if you mean to"
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

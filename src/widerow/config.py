@@ -33,11 +33,23 @@ class Http:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    url: str = _setting("rocksdb:widerow-data", "Where the data is: `rocksdb:PATH` or `memory:`.")
+    url: str = _setting("rocksdb:widerow-data", "Where the data is: see [store URLs](stores.md).")
     cache_mib: int = _setting(256, "Memory for blocks that were read (RocksDB).", low=8, high=1 << 20)
     write_buffer_mib: int = _setting(256, "Memory for what is not yet in table files (RocksDB).", low=16, high=1 << 20)
     reserve_mib: int = _setting(64, "Free disk below which writes are refused with `storage-full`.", low=0, high=1 << 20)
     expire_every_s: int = _setting(300, "How often expired windows are looked for and dropped.", low=1, high=86_400)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cassandra:
+    username: str = _setting("", "User name, where the cluster asks for one.")
+    password: str = _setting("", "Password. Better given by the environment than by a file.")
+    timeout_s: int = _setting(10, "How long a request may take before it counts as failed.", low=1, high=600)
+    in_flight: int = _setting(128, "Requests under way at once.", low=1, high=10_000)
+    tls: int = _setting(0, "1: speak TLS.", low=0, high=1)
+    tls_ca: str = _setting("", "File with the authority that signed the nodes' certificates; the system's otherwise.")
+    tls_cert: str = _setting("", "File with this client's certificate, where the cluster asks for one.")
+    tls_key: str = _setting("", "File with its key, if it is not in the same file.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +91,7 @@ class Log:
 class Config:
     http: Http = field(default_factory=Http)
     store: Store = field(default_factory=Store)
+    cassandra: Cassandra = field(default_factory=Cassandra)
     time: Time = field(default_factory=Time)
     pipeline: Pipeline = field(default_factory=Pipeline)
     line: Line = field(default_factory=Line)

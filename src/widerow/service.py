@@ -12,29 +12,25 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from widerow.catalog.catalog import Catalog, CatalogSettings
+from widerow.catalog.store import bring_up
 from widerow.codec import json as json_codec
 from widerow.codec import line as line_codec
 from widerow.config import Config
 from widerow.engine.open import open_engine
 from widerow.engine.port import Engine
-from widerow.engine.rocksdb import RocksSettings
 from widerow.ingest.bodies import Bodies
 from widerow.model.device import Device
-from widerow.model.errors import ConfigError, Conflict, WiderowError
+from widerow.model.errors import Conflict, WiderowError
 from widerow.model.tenant import Tenant
 from widerow.model.times import MS, SECOND, Clock, SystemClock, TimeSpan, whole_ms
 from widerow.ops.counters import Counters
 from widerow.pipeline.pipeline import Pipeline, PipelineSettings
 from widerow.query.raw import Queries
-from widerow.schema.tables import META, TABLES
 from widerow.telemetry.erasure import EVER
 from widerow.telemetry.placement import Epoch
 from widerow.telemetry.store import Telemetry, TelemetrySettings
 
 log = logging.getLogger(__name__)
-
-SCHEMA_VERSION = 1
-"""Of the tables and what is in them. Additive changes keep it."""
 
 
 @dataclass(slots=True)
@@ -58,18 +54,9 @@ class Service:
     def open(cls, config: Config, clock: Clock | None = None) -> Service:
         clock = clock or SystemClock()
         max_future_us, refresh_us = config.time.max_future_s * SECOND, config.time.refresh_s * SECOND
-        engine = open_engine(
-            config.store.url,
-            clock,
-            RocksSettings(
-                cache_bytes=config.store.cache_mib << 20,
-                write_buffer_bytes=config.store.write_buffer_mib << 20,
-                reserve_bytes=config.store.reserve_mib << 20,
-            ),
-        )
+        engine = open_engine(config, clock)
         try:
-            engine.apply(TABLES)
-            check_schema(engine)
+            bring_up(engine)
             counters = Counters()
             catalog = Catalog(engine, clock, CatalogSettings(max_future_us=max_future_us, refresh_us=refresh_us))
             telemetry = Telemetry(engine, clock, TelemetrySettings(max_future_us=max_future_us, refresh_us=refresh_us))
@@ -196,15 +183,6 @@ class Service:
         self.counters.memory.set(stats.memory_bytes)
         self.counters.windows.set(stats.windows)
         self.counters.syncs.set(stats.syncs)
-
-
-def check_schema(engine: Engine) -> None:
-    """A store knows the version of its tables. One that a newer release has changed is not touched."""
-    known = engine.get(META, ("schema",))
-    if known is None:
-        engine.put_if(META, ("schema",), {"body": str(SCHEMA_VERSION)}, None)
-    elif int(known["body"]) > SCHEMA_VERSION:
-        raise ConfigError(f"the store has schema {known['body']}, this release knows {SCHEMA_VERSION}: use a newer release")
 
 
 class Housekeeper:

@@ -1,8 +1,7 @@
-"""The laws of an engine, kept by Bigtable: on the emulator at BIGTABLE_EMULATOR_HOST."""
+"""The laws of an engine, kept by Bigtable: on the emulator."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from uuid import uuid4
 
@@ -17,23 +16,14 @@ from widerow.model.times import DAY, ManualClock
 SETTINGS = BigtableSettings(age_margin_us=50 * 365 * DAY)
 
 
-@pytest.fixture
-def emulator() -> str:
-    """The address of a running emulator."""
-    host = os.environ.get("BIGTABLE_EMULATOR_HOST")
-    if not host:
-        pytest.skip("no Bigtable emulator: BIGTABLE_EMULATOR_HOST is not set")
-    return host
-
-
+@pytest.mark.usefixtures("bigtable_host")
 class TestBigtable(EngineContract):
     @pytest.fixture
     def clock(self) -> ManualClock:
         return ManualClock(START_US)
 
     @pytest.fixture
-    def engine(self, clock: ManualClock, emulator: str) -> Iterator[Engine]:
-        assert emulator
+    def engine(self, clock: ManualClock) -> Iterator[Engine]:
         self._clock, self._prefix = clock, f"c{uuid4().hex[:8]}"
         self._engine = self._open()
         self._engine.apply(TABLES)

@@ -39,9 +39,7 @@ REPORT: Shape = {"temp": 21.5, "state": "run", Tag("site"): "a"}
 
 
 @pytest.fixture
-def engine() -> Iterator[BigtableEngine]:
-    if not os.environ.get("BIGTABLE_EMULATOR_HOST"):
-        pytest.skip("no Bigtable emulator: BIGTABLE_EMULATOR_HOST is not set")
+def engine(bigtable_host: None) -> Iterator[BigtableEngine]:  # noqa: ARG001
     clock, prefix = ManualClock(EVENT_US + SECOND), f"f{uuid4().hex[:8]}"
     settings = BigtableSettings(age_margin_us=50 * 365 * DAY)  # the server's clock is another
     engine = BigtableEngine("widerow", "format", prefix, clock=clock, settings=settings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -10,7 +9,9 @@ from uuid import uuid4
 import pytest
 
 from contract.telemetry_suite import TelemetrySuite
+from servers.cassandra import Cassandra
 from widerow.engine.bigtable import BigtableEngine, BigtableSettings
+from widerow.engine.cassandra import CassandraEngine, CassandraSettings
 from widerow.engine.memory import MemoryEngine
 from widerow.engine.port import Engine
 from widerow.engine.rocksdb import RocksEngine
@@ -38,11 +39,22 @@ class TestOnRocksDB(TelemetrySuite):
         engine.close()
 
 
+class TestOnCassandra(TelemetrySuite):
+    @pytest.fixture
+    def engine(self, clock: ManualClock, cassandra_server: Cassandra) -> Iterator[Engine]:
+        settings = CassandraSettings(
+            hosts=(cassandra_server.host,), port=cassandra_server.port, keyspace=f"telemetry_{uuid4().hex[:12]}"
+        )
+        engine = CassandraEngine(settings, clock=clock)
+        yield engine
+        engine._connection.define(f"DROP KEYSPACE IF EXISTS {settings.keyspace}")
+        engine.close()
+
+
+@pytest.mark.usefixtures("bigtable_host")
 class TestOnBigtable(TelemetrySuite):
     @pytest.fixture
     def engine(self, clock: ManualClock) -> Iterator[Engine]:
-        if not os.environ.get("BIGTABLE_EMULATOR_HOST"):
-            pytest.skip("no Bigtable emulator: BIGTABLE_EMULATOR_HOST is not set")
         settings = BigtableSettings(age_margin_us=50 * 365 * DAY)  # the server's clock is another
         engine = BigtableEngine("widerow", "telemetry", f"t{uuid4().hex[:8]}", clock=clock, settings=settings)
         yield engine

@@ -7,7 +7,6 @@ What a scan with options should show is worked out here, in plain Python, from e
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -319,7 +318,7 @@ class RocksMachine(EngineMachine):
 
 
 class BigtableMachine(EngineMachine):
-    """On the emulator at BIGTABLE_EMULATOR_HOST, with pages and blocks that end in the middle of everything."""
+    """On the emulator, with pages and blocks that end in the middle of everything."""
 
     patch = pytest.MonkeyPatch()
 
@@ -349,7 +348,5 @@ TestMemoryMachine.settings = settings(max_examples=15, stateful_step_count=20, d
 TestRocksMachine = RocksMachine.TestCase
 TestRocksMachine.settings = settings(max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=SLOW)
 
-TestBigtableMachine = pytest.mark.skipif(
-    "BIGTABLE_EMULATOR_HOST" not in os.environ, reason="no Bigtable emulator: BIGTABLE_EMULATOR_HOST is not set"
-)(BigtableMachine.TestCase)
+TestBigtableMachine = pytest.mark.usefixtures("bigtable_host")(BigtableMachine.TestCase)
 TestBigtableMachine.settings = settings(max_examples=10, stateful_step_count=20, deadline=None, suppress_health_check=SLOW)

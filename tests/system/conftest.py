@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from uuid import uuid4
 
 import httpx
 import pytest
 
+from servers.cassandra import Cassandra
 from widerow.config import Config, Http, Store
 from widerow.model.tenant import Tenant
 from widerow.model.token import Role
@@ -86,10 +88,14 @@ def config_at(folder: Path) -> Config:
     )
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service on a store of its own."""
-    with Service.open(config_at(tmp_path_factory.mktemp("widerow"))) as service:
+@pytest.fixture(scope="module", params=["rocksdb", "cassandra"])
+def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service on a store of its own, on each engine."""
+    config = config_at(tmp_path_factory.mktemp("widerow"))
+    if request.param == "cassandra":
+        server: Cassandra = request.getfixturevalue("cassandra_server")
+        config = replace(config, store=replace(config.store, url=server.store_url(f"system_{uuid4().hex[:12]}")))
+    with Service.open(config) as service:
         yield service
 
 

@@ -22,7 +22,7 @@ from widerow.cli.api import Api
 from widerow.cli.failure import Failed, Misused
 from widerow.cli.sockets import SOCKET, is_served, reachable
 from widerow.config import Config, load
-from widerow.model.errors import ConfigError
+from widerow.model.store import Embedded, InMemory, parse_store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +94,14 @@ def connect(where: Where, *, tenant: str | None = None, creates: bool = False) -
             yield api
         return
     url = where.config.store.url
-    folder = store_folder(url)
-    if folder is None:
-        raise Misused(
-            f"store {url!r} cannot be used by this command",
-            todo="give rocksdb:PATH; what `memory:` holds is reached with --server",
-        )
+    place = parse_store(url)
+    if isinstance(place, InMemory):
+        raise Misused(f"store {url!r} cannot be used by this command", todo="what `memory:` holds is reached with --server")
+    if not isinstance(place, Embedded):  # shared: nobody owns it
+        with _opened(where.config) as path, Api.of_socket(path, tenant, url) as api:
+            yield api
+        return
+    folder = place.path
     owner = folder / SOCKET
     if is_served(owner):
         with reachable(owner) as path, Api.of_socket(path, tenant, f"the owner of {folder}") as api:
@@ -125,18 +127,12 @@ def _opened(config: Config) -> Iterator[str]:
 
 
 def store_folder(url: str) -> Path | None:
-    """The folder of an embedded store. (The engine's own reading of the URL would import the engine.)"""
-    scheme, _, rest = url.partition(":")
-    if scheme not in ("rocksdb", "memory"):
-        raise ConfigError(f"store {url!r} is not known: give rocksdb:PATH or memory:")
-    path = rest.partition("?")[0]
-    if scheme == "memory":
-        return None
-    if not path:
-        raise ConfigError(f"store {url!r} names no folder: rocksdb:PATH")
-    return Path(path)
+    """The folder of an embedded store; None for others."""
+    place = parse_store(url)
+    return place.path if isinstance(place, Embedded) else None
 
 
 def store_exists(url: str) -> bool:
-    folder = store_folder(url)
-    return folder is not None and (folder / "CURRENT").exists()
+    """Whether there is something to open. Only a cluster itself could say what is in it."""
+    place = parse_store(url)
+    return (place.path / "CURRENT").exists() if isinstance(place, Embedded) else not isinstance(place, InMemory)

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from widerow import __version__
-from widerow.cli import demo, device, doctor, latest, metric, query, serve, simulate, tenant, token
+from widerow.cli import demo, device, doctor, latest, metric, query, schema, serve, simulate, tenant, token
 from widerow.cli.failure import Failed
 from widerow.cli.output import note, printable
 from widerow.model.errors import WiderowError
@@ -53,6 +53,7 @@ app.add_typer(device.app, name="device")
 app.add_typer(metric.app, name="metric")
 query.add_to(app)
 latest.add_to(app)
+app.add_typer(schema.app, name="schema")
 doctor.add_to(app)
 
 

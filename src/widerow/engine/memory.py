@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from widerow.engine.port import ALL, EngineStats, Expired, Features, Span
+from widerow.engine.port import ALL, Definition, EngineStats, Expired, Features, Span
 from widerow.engine.rows import NEVER, Column, Cursor, Key, Row, Rows
 from widerow.model.arrays import Flags
 from widerow.model.batch import CellKind, Cells
@@ -70,7 +70,7 @@ class _Shown(NamedTuple):
 class MemoryEngine:
     """An `Engine` that forgets everything when it goes."""
 
-    features = Features(durable=False, drops_windows=True)
+    features = Features(durable=False, drops_windows=True, forgets_deletes=True)
 
     def __init__(self, clock: Clock, *, chunk_rows: int = 500) -> None:
         """A scan's chunks have `chunk_rows` rows: few, so that tests meet chunks that end inside a partition."""
@@ -140,6 +140,9 @@ class MemoryEngine:
             del partitions[at][clustering]
         return True
 
+    def outline(self, tables: Sequence[Table]) -> Sequence[Definition]:
+        return [Definition(table.name, f"table {table.name}", self._tables.get(table.name) == table) for table in tables]
+
     def get(self, table: Table, key: Key) -> Row | None:
         if table.sparse:
             raise ValueError(f"{table.name} is sparse: scan it")
@@ -175,6 +178,8 @@ class MemoryEngine:
                         for name, cell in stored[at][clustering].items()
                         if cell.expire_us > now_us and (columns is None or name.name in columns) and name not in seen
                     ]
+                    if not table.sparse:
+                        live.sort(key=lambda item: table.columns.index(item[0].name))
                     if first:
                         seen.update(name for name, _ in live)
                     if live:

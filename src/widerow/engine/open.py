@@ -1,35 +1,67 @@
-"""From a store URL to an engine."""
+"""From a configuration to an engine. Only this module knows which engines there are; each is imported when it is used."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import ssl
 
+from widerow.config import Cassandra, Config
 from widerow.engine.memory import MemoryEngine
 from widerow.engine.port import Engine
-from widerow.engine.rocksdb import RocksEngine, RocksSettings
 from widerow.model.errors import ConfigError
+from widerow.model.store import Embedded, InMemory, OnCassandra, parse_store
 from widerow.model.times import Clock
 
 
-def rocksdb_path(url: str) -> Path | None:
-    """The folder of an embedded store, or None if the URL names something else."""
-    scheme, _, rest = url.partition(":")
-    if scheme != "rocksdb":
-        return None
-    path, _, query = rest.partition("?")
-    if not path:
-        raise ConfigError(f"store {url!r} names no folder: rocksdb:PATH")
-    for option in filter(None, query.split("&")):
-        if option != "layout=rows":
-            raise ConfigError(f"store option {option!r} is not known: rocksdb:PATH takes layout=rows")
-    return Path(path)
+def open_engine(config: Config, clock: Clock) -> Engine:
+    """The engine of `store.url`."""
+    place = parse_store(config.store.url)
+    if isinstance(place, Embedded):
+        from widerow.engine.rocksdb import RocksEngine, RocksSettings  # noqa: PLC0415
 
-
-def open_engine(url: str, clock: Clock, settings: RocksSettings) -> Engine:
-    """The engine of `rocksdb:PATH` or `memory:`."""
-    path = rocksdb_path(url)
-    if path is not None:
-        return RocksEngine(path, clock=clock, settings=settings)
-    if url == "memory:":
+        settings = RocksSettings(
+            cache_bytes=config.store.cache_mib << 20,
+            write_buffer_bytes=config.store.write_buffer_mib << 20,
+            reserve_bytes=config.store.reserve_mib << 20,
+        )
+        return RocksEngine(place.path, clock=clock, settings=settings)
+    if isinstance(place, OnCassandra):
+        return _cassandra(place, config.cassandra, clock)
+    if isinstance(place, InMemory):
         return MemoryEngine(clock)
-    raise ConfigError(f"store {url!r} is not known: give rocksdb:PATH or memory:")
+    raise ConfigError(f"store {config.store.url!r} is not supported by this release")
+
+
+def _cassandra(place: OnCassandra, config: Cassandra, clock: Clock) -> Engine:
+    try:
+        from widerow.engine.cassandra import CassandraEngine, CassandraSettings  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if error.name != "cassandra":
+            raise
+        raise ConfigError("the driver for Cassandra is not installed: pip install 'widerow[cassandra]'") from error
+    settings = CassandraSettings(
+        hosts=place.hosts,
+        port=place.port,
+        keyspace=place.keyspace,
+        dc=place.dc,
+        replication=place.replication,
+        consistency=place.consistency,
+        timeout_s=config.timeout_s,
+        in_flight=config.in_flight,
+        username=config.username,
+        password=config.password,
+        tls=_tls(config),
+    )
+    return CassandraEngine(settings, clock=clock)
+
+
+def _tls(config: Cassandra) -> ssl.SSLContext | None:
+    if not config.tls:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=config.tls_ca or None)
+        context.check_hostname = False  # nodes are reached by address; their certificates are checked against the authority
+        if config.tls_cert:
+            context.load_cert_chain(config.tls_cert, config.tls_key or None)
+    except OSError as error:
+        raise ConfigError(f"cassandra: the certificates of [cassandra] cannot be used: {error}") from error
+    return context

@@ -22,7 +22,9 @@ class Features:
     durable: bool
     """What is written survives the process."""
     drops_windows: bool
-    """Expiry gives disk space back by whole windows."""
+    """`expire` gives disk space back by whole windows; other engines' stores do so by themselves."""
+    forgets_deletes: bool
+    """What is older than a delete, and written after it, shows. Otherwise the delete goes on hiding it for some days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,15 @@ class Span:
 
 
 ALL = Span()
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What makes a table, in the store's own words, and whether it is there."""
+
+    table: str
+    text: str
+    exists: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +78,9 @@ class Engine(Protocol):
 
     def apply(self, tables: Sequence[Table]) -> None:
         """Make the tables exist. Applying twice changes nothing."""
+
+    def outline(self, tables: Sequence[Table]) -> Sequence[Definition]:
+        """What `apply` runs for the tables, in order, and which of it was done already. Changes nothing."""
 
     def write(self, changes: Sequence[tuple[Table, Rows]]) -> None:
         """Durable on return. In order; a failure leaves whole earlier entries and any subset of the failing one.
@@ -106,6 +120,7 @@ class Engine(Protocol):
         Partitions come in the order asked (for all: in any order), rows in clustering order; a partition's rows are
         contiguous; a chunk may hold several partitions, or part of one. Nothing expired is ever shown. A scan sees what was
         written before it began, and may or may not see what is written while it runs.
+        Cells of a fixed row come in the order of its table's columns.
         `limit` counts the logical rows that are shown, for each key asked for. `columns` names the cells wanted. Every
         chunk has a cursor; resumed `after` it, the same scan gives exactly the rest of itself.
         `first` says that only each cell's first appearance in its partition is wanted: the engine may leave out others.
@@ -120,7 +135,7 @@ class Engine(Protocol):
         version_us: int,
         columns: Sequence[str] | None = None,
     ) -> None:
-        """Remove what was written there up to that version. It does not outlive the call: older data written later shows.
+        """Remove what was written there up to that version. Whether older data written later shows is a feature.
 
         Durable on return; repeating is harmless. Conditional tables ignore the version; `columns` are for sparse tables.
         """

@@ -215,7 +215,8 @@ class Telemetry:
                 self._forget_last_seen(tenant, device)
 
     def _forget_last_seen(self, tenant: str, device: str) -> None:
-        self._engine.delete(LAST_SEEN, [(tenant, shard_of(device))], Span(device, device + "\0"), version_us=1 << 53)
+        if self._engine.features.forgets_deletes:  # otherwise the row stays: a delete would hide the device when it returns
+            self._engine.delete(LAST_SEEN, [(tenant, shard_of(device))], Span(device, device + "\0"), version_us=1 << 53)
         state = self.places.state(tenant)
         d = state.id_of(device)
         with state.lock:  # a device that reports again is seen again

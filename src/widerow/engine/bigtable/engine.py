@@ -20,7 +20,7 @@ from widerow.engine.bigtable import fixed
 from widerow.engine.bigtable.answers import Page
 from widerow.engine.bigtable.connection import BigtableSettings, Connection, admin_failure
 from widerow.engine.bigtable.expiry import outlives_its_age, stored_s
-from widerow.engine.bigtable.families import EXPIRES, EXPIRES_CODE, KEPT_CODE, NAMES, ensure, families
+from widerow.engine.bigtable.families import EXPIRES, EXPIRES_CODE, KEPT_CODE, NAMES, describe, ensure, families, rules
 from widerow.engine.bigtable.keys import TableKeys
 from widerow.engine.bigtable.mutations import (
     DELETE_ROW,
@@ -32,7 +32,7 @@ from widerow.engine.bigtable.mutations import (
 )
 from widerow.engine.bigtable.requests import insert_request, newest, replace_request
 from widerow.engine.bigtable.scan import Scan, pages
-from widerow.engine.port import ALL, EngineStats, Expired, Features, Span
+from widerow.engine.port import ALL, Definition, EngineStats, Expired, Features, Span
 from widerow.engine.rows import Cursor, Key, Row, Rows
 from widerow.model.arrays import Flags, lengths
 from widerow.model.errors import ConfigError
@@ -49,7 +49,7 @@ class BigtableEngine:
     Credentials are those given, or what Google's libraries find; with BIGTABLE_EMULATOR_HOST set there are none.
     """
 
-    features = Features(durable=True, drops_windows=False)
+    features = Features(durable=True, drops_windows=False, forgets_deletes=True)
 
     def __init__(
         self,
@@ -85,6 +85,18 @@ class BigtableEngine:
             except GoogleAPICallError as error:
                 raise admin_failure(error, self._id(table)) from None
             self._tables[table.name] = keys
+
+    def outline(self, tables: Sequence[Table]) -> Sequence[Definition]:
+        out = []
+        for table in tables:
+            want = families(table, self._margin_us)
+            try:
+                stored = rules(self._connection.admin(), self._connection.table_name(self._id(table)))
+            except GoogleAPICallError as error:
+                raise admin_failure(error, self._id(table)) from None
+            text = f"table {self._id(table)}: {TableKeys(table).spec}; families {describe(want)}"
+            out.append(Definition(table.name, text, stored is not None and want.items() <= stored.items()))
+        return out
 
     def write(self, changes: Sequence[tuple[Table, Rows]]) -> None:
         for table, rows in changes:

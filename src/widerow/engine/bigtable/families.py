@@ -49,36 +49,49 @@ def max_age_us(window: Window, margin_us: int) -> int:
     return window.keep_us + window.width_us + margin_us
 
 
-def ensure(client: BigtableTableAdminClient, name: str, want: dict[str, Any], splits: list[bytes]) -> None:
-    """Make the table and its families exist, with their rules. Changes nothing that is right."""
-    instance, _, table_id = name.partition("/tables/")
+def rules(client: BigtableTableAdminClient, name: str) -> dict[str, Any] | None:
+    """The rules of a table's families as they are; None: there is no such table."""
     try:
         stored = client.get_table(name=name, timeout=_ADMIN_DEADLINE_S)
     except NotFound:
+        return None
+    return {family: column.gc_rule for family, column in stored.column_families.items()}
+
+
+def ensure(client: BigtableTableAdminClient, name: str, want: dict[str, Any], splits: list[bytes]) -> None:
+    """Make the table and its families exist, with their rules. Changes nothing that is right."""
+    there = rules(client, name)
+    if there is None:
+        instance, _, table_id = name.partition("/tables/")
+        columns = {family: admin.ColumnFamily(gc_rule=rule) for family, rule in want.items()}
+        request = admin.CreateTableRequest(
+            parent=instance,
+            table_id=table_id,
+            table=admin.Table(column_families=columns),
+            initial_splits=[admin.CreateTableRequest.Split(key=key) for key in splits],
+        )
         try:
-            client.create_table(
-                request=admin.CreateTableRequest(
-                    parent=instance,
-                    table_id=table_id,
-                    table=admin.Table(
-                        column_families={family: admin.ColumnFamily(gc_rule=rule) for family, rule in want.items()}
-                    ),
-                    initial_splits=[admin.CreateTableRequest.Split(key=key) for key in splits],
-                ),
-                timeout=_ADMIN_DEADLINE_S,
-            )
-        except AlreadyExists:  # another process was faster: it says the same
-            stored = client.get_table(name=name, timeout=_ADMIN_DEADLINE_S)
+            client.create_table(request=request, timeout=_ADMIN_DEADLINE_S)
+        except AlreadyExists:  # another process was faster
+            there = rules(client, name) or {}
         else:
             return
     change = admin.ModifyColumnFamiliesRequest.Modification
-    there = stored.column_families
     changes = [
-        change(id=family, create=admin.ColumnFamily(gc_rule=rule))
-        if family not in there
-        else change(id=family, update=admin.ColumnFamily(gc_rule=rule))
+        change(id=family, **{"update" if family in there else "create": admin.ColumnFamily(gc_rule=rule)})
         for family, rule in want.items()
-        if family not in there or there[family].gc_rule != rule
+        if there.get(family) != rule
     ]
     if changes:
         client.modify_column_families(name=name, modifications=changes, timeout=_ADMIN_DEADLINE_S)
+
+
+def describe(want: dict[str, Any]) -> str:
+    """Families and their rules as a person would say them."""
+    return ", ".join(f"{family} ({_said(rule)})" for family, rule in want.items())
+
+
+def _said(rule: Any) -> str:
+    if "union" in rule:
+        return " or ".join(map(_said, rule.union.rules))
+    return f"versions > {rule.max_num_versions}" if "max_num_versions" in rule else f"age > {rule.max_age}"

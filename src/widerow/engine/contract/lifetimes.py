@@ -61,10 +61,21 @@ class DeleteLaws:
         assert logical(engine, FIXED, None) == {}
 
     def test_older_data_written_after_a_delete_shows(self, engine: Engine) -> None:
+        needs(engine, "forgets_deletes")
         engine.write([(SPARSE, sparse_rows(SPARSE, [((*A, 7), {"t": 1.0})], version_us=V2))])
         engine.delete(SPARSE, [A], version_us=V3)
         engine.write([(SPARSE, sparse_rows(SPARSE, [((*A, 7), {"t": 2.0})], version_us=V1))])
         assert logical(engine, SPARSE, [A]) == {A: [((7,), {"t": (2.0, V1, NEVER)})]}
+
+    def test_newer_data_written_after_a_delete_shows(self, engine: Engine) -> None:
+        engine.write([(SPARSE, sparse_rows(SPARSE, [((*A, 7), {"t": 1.0})], version_us=V1))])
+        engine.write([(FIXED, sparse_rows(FIXED, [(("p", "n"), {"size": 1.0})], version_us=V1))])
+        engine.delete(SPARSE, [A], version_us=V2)
+        engine.delete(FIXED, [("p",)], version_us=V2)
+        engine.write([(SPARSE, sparse_rows(SPARSE, [((*A, 7), {"t": 2.0})], version_us=V3))])
+        engine.write([(FIXED, sparse_rows(FIXED, [(("p", "n"), {"body": "b"})], version_us=V3))])
+        assert logical(engine, SPARSE, [A]) == {A: [((7,), {"t": (2.0, V3, NEVER)})]}
+        assert logical(engine, FIXED, [("p",)]) == {("p",): [(("n",), {"body": ("b", V3, NEVER)})]}
 
     def test_delete_stays_in_its_partitions_and_span(self, engine: Engine) -> None:
         parts = [("p", n) for n in range(3)]

@@ -158,6 +158,13 @@ class ScanLaws:
         engine.write([(FIXED, sparse_rows(FIXED, rows, version_us=V1))])
         assert values(logical(engine, FIXED, [("p",)], columns=["body"])[("p",)]) == [(("n",), {"body": "b"})]
 
+    def test_cells_of_a_fixed_row_come_in_the_order_of_its_columns(self, engine: Engine) -> None:
+        cells: Shape = {"more": "m", "size": 1.0, "body": "b"}
+        engine.write([(FIXED, sparse_rows(FIXED, [(("p", n), cells) for n in "ab"], version_us=V1))])
+        for asked in ([("p",)], [("p", "a"), ("p", "b")], None):
+            found = [cells for rows in logical(engine, FIXED, asked).values() for _, cells in rows]
+            assert [list(cells) for cells in found] == [["size", "body", "more"]] * 2
+
     def test_every_chunk_can_be_resumed_after(self, engine: Engine) -> None:
         parts = self._several_chunks(engine)
         for asked in (parts, parts[::-1], None):

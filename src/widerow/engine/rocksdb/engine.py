@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from rocksdict import WriteBatch
 
-from widerow.engine.port import ALL, EngineStats, Expired, Features, Span
+from widerow.engine.port import ALL, Definition, EngineStats, Expired, Features, Span
 from widerow.engine.rocksdb import append, fixed
 from widerow.engine.rocksdb.database import Database, RocksSettings, items
 from widerow.engine.rocksdb.families import Families
@@ -31,7 +31,7 @@ from widerow.schema.table import Table
 class RocksEngine:
     """An engine in a folder of its own. One process at a time; any number of threads."""
 
-    features = Features(durable=True, drops_windows=True)
+    features = Features(durable=True, drops_windows=True, forgets_deletes=True)
 
     def __init__(self, path: Path, *, clock: Clock, settings: RocksSettings | None = None) -> None:
         self.db = Database(path, settings or RocksSettings())
@@ -53,6 +53,16 @@ class RocksEngine:
             ticket = self.db.write(batch)
         self.db.wait_durable(ticket)
         self._tables |= {table.name: table for table in new}
+
+    def outline(self, tables: Sequence[Table]) -> Sequence[Definition]:
+        return [
+            Definition(
+                table.name,
+                f"column family {table.name}{'@WINDOW' if table.window else ''}: {msgspec.json.encode(table).decode()}",
+                self._tables.get(table.name) == table,
+            )
+            for table in tables
+        ]
 
     def _stored_tables(self) -> dict[str, Table]:
         """What was applied before: windows are dropped on time even if nobody asks for their table any more."""

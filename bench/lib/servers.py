@@ -1,0 +1,13 @@
+"""The real servers of the tests, for benchmarks that need one. Everything about them is in `tests/servers`."""
+
+from __future__ import annotations
+
+import sys
+
+from bench.lib.figures import ROOT
+
+sys.path.append(str(ROOT / "tests"))
+
+from servers.cassandra import Cassandra
+
+__all__ = ["Cassandra"]

@@ -1,0 +1,71 @@
+"""What a store says of itself: the version of its schema, and which tables it should have.
+
+A version is MAJOR.MINOR. A minor one adds tables, so the release before still runs on it. A major one changes tables that are
+there, and older releases refuse it. A store of an older version is brought to ours, step by step, when it is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from widerow.catalog.tenants import Tenants
+from widerow.engine.port import Definition, Engine
+from widerow.model.errors import ConfigError, Unavailable
+from widerow.model.tenant import Retention
+from widerow.schema.table import Table
+from widerow.schema.tables import META, TABLES, telemetry
+
+Version: TypeAlias = tuple[int, int]
+
+SCHEMA: Version = (1, 0)
+STEPS: dict[Version, Callable[[Engine], None]] = {}
+"""What brings a store from the version before to this one. May be interrupted and repeated."""
+
+_KEY = ("schema",)
+
+
+def tables_of(tenants: Tenants | None) -> list[Table]:
+    """Every table the store should have: those of all stores, and the classes that its tenants use."""
+    keeps = {Retention().raw_us}
+    for tenant in tenants.list() if tenants else ():
+        keeps |= {tenant.retention.raw_us, *(epoch.raw_us for epoch in tenant.raw_epochs)}
+    return [*TABLES, *(telemetry(keep_us) for keep_us in sorted(keeps))]
+
+
+def outline(engine: Engine, tenants: Tenants | None) -> Sequence[Definition]:
+    return engine.outline(tables_of(tenants))
+
+
+def stored_version(engine: Engine) -> Version | None:
+    """None: the store is new."""
+    found = engine.get(META, _KEY)
+    return None if found is None else _read(str(found["body"]))
+
+
+def bring_up(engine: Engine, schema: Version = SCHEMA, steps: dict[Version, Callable[[Engine], None]] | None = None) -> None:
+    """Make the tables, and bring an older store to this version. `ConfigError`: a newer release changed it."""
+    engine.apply(TABLES)
+    found = stored_version(engine)
+    if found is None:
+        engine.put_if(META, _KEY, {"body": _written(schema)}, None)
+        found = stored_version(engine) or schema
+    if found[0] > schema[0]:
+        raise ConfigError(
+            f"the store has schema {_written(found)}, this release knows {_written(schema)}: use a newer release"
+        )
+    for version, step in sorted((STEPS if steps is None else steps).items()):
+        if found < version <= schema:
+            step(engine)
+            if not engine.put_if(META, _KEY, {"body": _written(version)}, {"body": _written(found)}):
+                raise Unavailable("another process is changing the schema: try again in a moment")
+            found = version
+
+
+def _written(version: Version) -> str:
+    return f"{version[0]}.{version[1]}" if version[1] else str(version[0])
+
+
+def _read(text: str) -> Version:
+    major, _, minor = text.partition(".")
+    return int(major), int(minor or 0)

@@ -1,0 +1,200 @@
+"""The connection: a driver session with our policies, prepared statements, and bounded requests.
+
+Rule 1: every request has a deadline; a timeout raises `Unavailable`, and so does a cluster that cannot be reached.
+Rule 2: what is repeated is idempotent: plain writes carry their timestamps. Conditional ones are tried once.
+Rule 3: at most `in_flight` requests are under way; whoever wants more waits.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from ssl import SSLContext
+from typing import Any
+
+from cassandra import (
+    AuthenticationFailed,
+    ConsistencyLevel,
+    DriverException,
+    InvalidRequest,
+    OperationTimedOut,
+    RequestExecutionException,
+    Unauthorized,
+)
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
+from cassandra.connection import ConnectionException
+from cassandra.policies import DCAwareRoundRobinPolicy, ExponentialReconnectionPolicy, RetryPolicy, TokenAwarePolicy
+from cassandra.query import PreparedStatement, tuple_factory
+
+from widerow.model.errors import ConfigError, Unavailable
+
+_RECONNECT_S = 10.0
+"""A node that came back is used again after this long at the latest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CassandraSettings:
+    """How a cluster is reached."""
+
+    hosts: tuple[str, ...]
+    port: int = 9042
+    keyspace: str = "widerow"
+    dc: str = "datacenter1"
+    replication: int = 1
+    """Copies in the data centre, for a keyspace that is made here. One that exists is left as it is."""
+    consistency: str = "LOCAL_QUORUM"
+    timeout_s: float = 10.0
+    in_flight: int = 128
+    """Requests under way at once."""
+    username: str = ""
+    password: str = ""
+    tls: SSLContext | None = None
+
+
+class _NoRetry(RetryPolicy):  # type: ignore[misc]
+    """The driver's own retries know nothing of our deadlines."""
+
+    def on_read_timeout(self, *_: Any, **__: Any) -> Any:
+        return self.RETHROW, None
+
+    on_write_timeout = on_unavailable = on_request_error = on_read_timeout
+
+
+class Connection:
+    """A session. Safe to share between threads."""
+
+    def __init__(self, settings: CassandraSettings) -> None:
+        self.settings = settings
+        try:
+            consistency = ConsistencyLevel.name_to_value[settings.consistency.upper()]
+        except KeyError:
+            known = ", ".join(sorted(ConsistencyLevel.name_to_value))
+            raise ConfigError(f"consistency {settings.consistency!r} is not known: one of {known}") from None
+        profile = ExecutionProfile(
+            load_balancing_policy=TokenAwarePolicy(DCAwareRoundRobinPolicy(local_dc=settings.dc)),
+            retry_policy=_NoRetry(),
+            consistency_level=consistency,
+            serial_consistency_level=ConsistencyLevel.LOCAL_SERIAL,
+            request_timeout=settings.timeout_s,
+            row_factory=tuple_factory,
+        )
+        auth = PlainTextAuthProvider(settings.username, settings.password) if settings.username else None
+        self._cluster = Cluster(
+            list(settings.hosts),
+            port=settings.port,
+            auth_provider=auth,
+            ssl_context=settings.tls,
+            execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+            connect_timeout=settings.timeout_s,
+            reconnection_policy=ExponentialReconnectionPolicy(1.0, _RECONNECT_S),
+            control_connection_timeout=settings.timeout_s,
+            protocol_version=4,
+        )
+        self._prepared: dict[str, PreparedStatement] = {}
+        self._lock = threading.Lock()
+        self._slots = threading.BoundedSemaphore(settings.in_flight)
+        with reported():
+            self.session: Session = self._cluster.connect()
+
+    def close(self) -> None:
+        self._cluster.shutdown()
+
+    def prepare(self, cql: str, *, idempotent: bool = True) -> PreparedStatement:
+        statement = self._prepared.get(cql)
+        if statement is None:
+            with self._lock, reported():
+                statement = self.session.prepare(cql)
+                statement.is_idempotent = idempotent
+                self._prepared[cql] = statement
+        return statement
+
+    def define(self, cql: str) -> None:
+        """Run a definition. These take longer than requests."""
+        with reported():
+            self.session.execute(cql, timeout=max(60.0, self.settings.timeout_s))
+
+    def execute(self, statement: Any, values: Sequence[Any] = (), *, timeout_s: float | None = None) -> Any:
+        with reported():
+            return self.session.execute(statement, values, timeout=timeout_s or self.settings.timeout_s)
+
+    def execute_all(self, requests: Iterable[Any]) -> list[Any]:
+        """Run statements at once, as many as may be, and wait for all; then raise the first failure, if there was one."""
+        sent = [self.send(request) for request in requests]
+        results: list[Any] = []
+        failure: BaseException | None = None
+        for future in sent:
+            try:
+                with reported():
+                    results.append(future.result())
+            except Unavailable as error:
+                failure = failure or error
+                results.append(None)
+        if failure is not None:
+            raise failure
+        return results
+
+    def send(self, statement: Any) -> Any:
+        """Start a request as soon as there is a slot; its `result()` is to be waited for inside `reported()`."""
+        deadline = self.settings.timeout_s
+        if not self._slots.acquire(timeout=deadline):
+            raise Unavailable(f"cassandra: {self.settings.in_flight} requests wait for an answer for {deadline:g} s")
+        try:
+            with reported():
+                future = self.session.execute_async(statement, timeout=deadline)
+        except BaseException:
+            self._slots.release()
+            raise
+        slot = _Slot(self._slots)
+        future.add_callbacks(slot.free, slot.free)
+        return future
+
+    def await_schema(self, keyspace: str, table: str) -> None:
+        """Until the driver knows a table that was just made."""
+        deadline = time.monotonic() + self.settings.timeout_s
+        while table not in getattr(self._cluster.metadata.keyspaces.get(keyspace), "tables", {}):
+            if time.monotonic() > deadline:
+                raise Unavailable(f"cassandra: {keyspace}.{table} was made but is not seen")
+            with reported():
+                self._cluster.refresh_table_metadata(keyspace, table)
+
+    @property
+    def metadata(self) -> Any:
+        return self._cluster.metadata
+
+
+class _Slot:
+    """A request's place. The driver calls back for every page of an answer; the first one frees it."""
+
+    def __init__(self, slots: threading.BoundedSemaphore) -> None:
+        self._slots: threading.BoundedSemaphore | None = slots
+
+    def free(self, _: Any) -> None:
+        slots, self._slots = self._slots, None
+        if slots is not None:
+            slots.release()
+
+
+class reported:  # noqa: N801 - reads as a phrase: with reported()
+    """Turn what the driver raises into ours."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is None or not isinstance(error, (DriverException, NoHostAvailable, ConnectionException, OSError)):
+            return
+        if isinstance(error, (AuthenticationFailed, Unauthorized)):
+            raise ConfigError(f"cassandra: {error}") from error
+        if isinstance(error, NoHostAvailable):
+            causes = error.errors.values() if isinstance(error.errors, dict) else []
+            if any(isinstance(cause, AuthenticationFailed) for cause in causes):
+                raise ConfigError(f"cassandra: {error}") from error
+            raise Unavailable(f"cassandra: no host answers: {error}") from error
+        if isinstance(error, InvalidRequest):
+            raise ValueError(f"cassandra: {error}") from error  # noqa: TRY004 - what was asked is wrong
+        if isinstance(error, (OperationTimedOut, RequestExecutionException, ConnectionException, OSError)):
+            raise Unavailable(f"cassandra: {error}") from error
+        raise Unavailable(f"cassandra: {type(error).__name__}: {error}") from error

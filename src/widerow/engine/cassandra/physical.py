@@ -1,0 +1,227 @@
+"""What a table looks like in Cassandra, and the CQL for it. Pure: texts in, texts out.
+
+Rule 1: a sparse cell is a CQL row of its own: its name is the last clustering column, `metric_name`. A number, a text and a
+record have a column each; of several that are set, the one written with the greatest timestamp counts.
+Rule 2: a fixed row is one frozen cell, so that rows are never mixed from two writes and `IF` compares the whole of one.
+Rule 3: a cell's version is its CQL timestamp. When it expires stands beside it in `expires`, because a TTL cannot be read
+back exactly; the TTL is what gives the space back.
+Rule 4: a partition of sparse rows names the cells in it, in a static column: whoever wants each cell's newest value knows
+when all of them have been seen, and need not read the partition to its end.
+Rule 5: a clustering column of microseconds is preceded by the same time as a CQL timestamp, which people can read but which
+lacks the microseconds.
+The shapes are stored: see docs/format/cassandra.md before changing one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from widerow.engine.port import Span
+from widerow.model.times import DAY, HOUR, MINUTE
+from widerow.schema.table import KeyColumn, Table
+
+TAG = "#tag:"
+"""What the name of a tag begins with in `metric_name`, ..."""
+ODD = "#odd:"
+"""... and that of a value whose own name begins with #, so that none can be taken for a tag."""
+
+_SPARSE_COLUMNS = {
+    "metric_value": "double",
+    "metric_text": "text",
+    "metric_record": "blob",
+    "tags": "frozen<map<text, text>>",
+    "expires": "timestamp",
+}
+_FIXED_COLUMNS = {"body": "frozen<map<text, frozen<tuple<double, text>>>>", "expires": "timestamp"}
+_GRACE_S = DAY // 1_000_000
+"""Raw tables keep tombstones for a day only: what comes back from a replica after that is hidden by erase marks."""
+
+
+def cell_name(name: str, *, tag: bool) -> str:
+    """The name of a cell as `metric_name` holds it."""
+    return TAG + name if tag else ODD + name if name.startswith("#") else name
+
+
+def plain_name(stored: str) -> tuple[str, bool]:
+    """The name of a cell, and whether it is a tag."""
+    if stored.startswith(TAG):
+        return stored[len(TAG) :], True
+    return stored.removeprefix(ODD), False
+
+
+def readable_time(column: KeyColumn) -> str | None:
+    """The name of the timestamp column that goes before a column of microseconds."""
+    return f"{column.name.removesuffix('_us')}_time" if column.type == "int" and column.name.endswith("_us") else None
+
+
+@dataclass(frozen=True)
+class Physical:
+    """One table's CQL."""
+
+    keyspace: str
+    table: Table
+
+    @cached_property
+    def name(self) -> str:
+        return f"{self.keyspace}.{self.table.name}"
+
+    @cached_property
+    def partition(self) -> list[str]:
+        return [c.name for c in self.table.partition]
+
+    @cached_property
+    def clustering(self) -> list[str]:
+        """The clustering columns of logical rows: without `metric_name`."""
+        out: list[str] = []
+        for column in self.table.clustering:
+            out += filter(None, [readable_time(column), column.name])
+        return out
+
+    @cached_property
+    def key(self) -> list[str]:
+        """Every key column, in order."""
+        return [*self.partition, *self.clustering, *(["metric_name"] if self.table.sparse else [])]
+
+    @property
+    def descending(self) -> bool:
+        return any(c.descending for c in self.table.clustering)
+
+    # -- definition
+
+    def create(self) -> str:
+        types = {c.name: _type(c) for c in self.table.key}
+        types |= {name: "timestamp" for c in self.table.clustering if (name := readable_time(c))}
+        types["metric_name"] = "text"
+        columns = [f"{name} {types[name]}" for name in self.key]
+        columns += ["cell_names set<text> STATIC"] if self.table.sparse else []
+        columns += [f"{n} {t}" for n, t in (_SPARSE_COLUMNS if self.table.sparse else _FIXED_COLUMNS).items()]
+        behind = ", ".join([f"({', '.join(self.partition)})", *self.key[len(self.partition) :]])
+        return f"CREATE TABLE IF NOT EXISTS {self.name} ({', '.join(columns)}, PRIMARY KEY ({behind})){self._options()}"
+
+    def _options(self) -> str:
+        options = []
+        if self.clustering:
+            order = "DESC" if self.descending else "ASC"
+            parts = [f"{name} {order}" for name in self.clustering] + (["metric_name ASC"] if self.table.sparse else [])
+            options.append(f"CLUSTERING ORDER BY ({', '.join(parts)})")
+        if self.table.window:
+            size, unit = _window(self.table.window.width_us)
+            options.append(
+                "compaction = {'class': 'TimeWindowCompactionStrategy', "
+                f"'compaction_window_size': '{size}', 'compaction_window_unit': '{unit}'}}"
+            )
+            options.append(f"gc_grace_seconds = {_GRACE_S}")
+        return " WITH " + " AND ".join(options) if options else ""
+
+    # -- statements; every value is bound
+
+    def write(self) -> str:
+        """Key columns come last."""
+        columns = _SPARSE_COLUMNS if self.table.sparse else _FIXED_COLUMNS
+        values = ", ".join(f"{name} = ?" for name in columns)
+        return f"UPDATE {self.name} USING TIMESTAMP ? AND TTL ? SET {values} WHERE {_all_equal(self.key)}"
+
+    def name_cells(self) -> str:
+        where = _all_equal(self.partition)
+        return f"UPDATE {self.name} USING TIMESTAMP ? AND TTL ? SET cell_names = cell_names + ? WHERE {where}"
+
+    def select_first(self, *, low: str = "", high: str = "") -> str:
+        """As `select`, with the names of the partition's cells as the last column."""
+        where = " AND ".join(filter(None, [_all_equal(self.partition), low, high]))
+        return f"SELECT {', '.join([*self.selected, 'cell_names'])} FROM {self.name} WHERE {where}"
+
+    def select(self, *, keys: int, low: str = "", high: str = "") -> str:
+        """Rows of one partition: the first `keys` clustering columns equal, the rest within bounds (see `bound`)."""
+        where = " AND ".join(filter(None, [_all_equal([*self.partition, *self.clustering[:keys]]), low, high]))
+        return f"SELECT {', '.join(self.selected)} FROM {self.name} WHERE {where}"
+
+    def select_all(self, *, behind: bool) -> str:
+        where = f" WHERE token({', '.join(self.partition)}) > token({', '.join('?' * len(self.partition))})"
+        return f"SELECT {', '.join(self.selected)} FROM {self.name}{where if behind else ''}"
+
+    @cached_property
+    def selected(self) -> list[str]:
+        """The logical key columns, the cell's name, then each value and its version. Expiry is read as milliseconds."""
+        sparse = self.table.sparse
+        cells = ["metric_value", "metric_text", "metric_record"] if sparse else ["body"]
+        names = [c.name for c in self.table.key] + (["metric_name"] if sparse else [])
+        names += [part for cell in cells for part in (cell, f"WRITETIME({cell})")]
+        return [*names, "toUnixTimestamp(expires)", "WRITETIME(expires)"]
+
+    def bound(self, operator: str, columns: int) -> str:
+        """A bound on the first clustering columns together."""
+        return f"({', '.join(self.clustering[:columns])}) {operator} ({', '.join('?' * columns)})"
+
+    def delete(self, *, low: str = "", high: str = "") -> str:
+        """Rows of one partition within bounds."""
+        where = " AND ".join(filter(None, [_all_equal(self.partition), low, high]))
+        return f"DELETE FROM {self.name} USING TIMESTAMP ? WHERE {where}"
+
+    def delete_row(self) -> str:
+        return f"DELETE FROM {self.name} USING TIMESTAMP ? WHERE {_all_equal(self.key)}"
+
+    # -- conditional tables
+
+    def insert_new(self) -> str:
+        marks = ", ".join("?" * (len(self.key) + 1))
+        return f"INSERT INTO {self.name} ({', '.join([*self.key, 'body'])}) VALUES ({marks}) IF NOT EXISTS"
+
+    def replace(self) -> str:
+        return f"UPDATE {self.name} SET body = ? WHERE {_all_equal(self.key)} IF body = ?"
+
+    def remove(self) -> str:
+        return f"DELETE FROM {self.name} WHERE {_all_equal(self.key)} IF body = ?"
+
+    def remove_any(self) -> str:
+        return f"DELETE FROM {self.name} WHERE {_all_equal(self.key)} IF EXISTS"
+
+    # -- spans
+
+    def span_bounds(self, span: Span) -> tuple[str, list[int | str], str, list[int | str]]:
+        """CQL and values of a span's start and of its stop. A column of microseconds has two columns here."""
+        if not self.table.clustering:
+            return "", [], "", []
+        first = self.table.clustering[0]
+        width = 1 if readable_time(first) is None else 2
+        low = ("", []) if span.start is None else (self.bound(">=", width), self.values(first, span.start))
+        high = ("", []) if span.stop is None else (self.bound("<", width), self.values(first, span.stop))
+        return *low, *high
+
+    def values(self, column: KeyColumn, value: int | str) -> list[int | str]:
+        """A clustering column's value as its physical columns have it."""
+        return [int(value) // 1_000, value] if readable_time(column) else [value]
+
+    def clustering_values(self, key: tuple[int | str, ...]) -> list[int | str]:
+        """Of clustering columns, or of the first of them."""
+        return [v for column, value in zip(self.table.clustering, key, strict=False) for v in self.values(column, value)]
+
+    def partition_values(self, key: tuple[int | str, ...]) -> list[int | str]:
+        """Of partition columns. Cassandra refuses a key that is a single empty text."""
+        if len(self.partition) == 1 and self.table.partition[0].type == "text":
+            return [escaped(str(key[0]))]
+        return list(key[: len(self.partition)])
+
+
+def escaped(text: str) -> str:
+    """Never empty; what begins with NUL gets another one."""
+    return "\0" + text if not text or text[0] == "\0" else text
+
+
+def unescaped(text: str) -> str:
+    return text.removeprefix("\0")
+
+
+def _all_equal(columns: list[str]) -> str:
+    return " AND ".join(f"{name} = ?" for name in columns)
+
+
+def _type(column: KeyColumn) -> str:
+    return "text" if column.type == "text" else "bigint"
+
+
+def _window(width_us: int) -> tuple[int, str]:
+    for unit_us, unit in ((DAY, "DAYS"), (HOUR, "HOURS"), (MINUTE, "MINUTES")):
+        if width_us % unit_us == 0:
+            return width_us // unit_us, unit
+    return max(1, width_us // MINUTE), "MINUTES"

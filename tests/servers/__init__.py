@@ -1,0 +1,15 @@
+"""Real servers for tests and for trying things out: fetched once, started on loopback, gone with the run.
+
+    cache       where fetched things are kept, and how they get there once
+    toolchain   Java, Maven and Go: found, or what to install
+    launch      what ties a server's life to ours
+    process     a server as a process: started, asked whether it is up, paused, stopped, killed
+    cassandra   Apache Cassandra, one node
+    cluster     a few of them together
+    bigtable    the Bigtable emulator
+    fixtures    the same for pytest, once per run
+    __main__    `make servers`
+
+A further one (Kafka, mosquitto) is a module here that subclasses `process.Server`, an entry in `__main__.SERVERS` and a
+fixture. Nothing outside this package knows how a server is had.
+"""

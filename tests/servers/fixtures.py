@@ -1,0 +1,54 @@
+"""The servers for pytest: started when the first test asks for one, once per run, and ended with it.
+
+Rule 1: a server that cannot be had is a skip that says what to install; with `CI=true` it is a failure.
+Rule 2: a server that is there and does not start is a failure everywhere.
+Rule 3: all tests share them. A test keeps to a keyspace, or an instance, of its own, and undoes what it did to the process;
+one that cannot starts a server of its own, as these do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import pytest
+
+from .bigtable import Bigtable
+from .cache import Missing
+from .cassandra import Cassandra
+from .cluster import Cluster
+
+T = TypeVar("T")
+
+
+@pytest.fixture(scope="session")
+def cassandra_server() -> Iterator[Cassandra]:
+    """A node: `cassandra_server.host`, `.port`, `.store_url(keyspace)`."""
+    with had(Cassandra) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def cassandra_cluster() -> Iterator[Cluster]:
+    """Three nodes: `cassandra_cluster.hosts`, `.port`, `.nodes`. For tests marked `cluster`."""
+    with had(Cluster) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def bigtable_server() -> Iterator[Bigtable]:
+    """An emulator: `bigtable_server.address` is what BIGTABLE_EMULATOR_HOST wants, `.store_url(prefix)`."""
+    with had(Bigtable) as server:
+        yield server
+
+
+def had(make: Callable[[], T]) -> T:
+    """What `make` makes, or the skip or failure of rule 1."""
+    try:
+        return make()
+    except Missing as missing:
+        reason = str(missing)
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
