@@ -10,11 +10,12 @@ import pytest
 
 from contract.telemetry_suite import TelemetrySuite
 from servers.cassandra import Cassandra
+from widerow.engine.bigtable import BigtableEngine, BigtableSettings
 from widerow.engine.cassandra import CassandraEngine, CassandraSettings
 from widerow.engine.memory import MemoryEngine
 from widerow.engine.port import Engine
 from widerow.engine.rocksdb import RocksEngine
-from widerow.model.times import ManualClock
+from widerow.model.times import DAY, ManualClock
 
 NOW = 1_800_000_000_123_456
 
@@ -47,4 +48,14 @@ class TestOnCassandra(TelemetrySuite):
         engine = CassandraEngine(settings, clock=clock)
         yield engine
         engine._connection.define(f"DROP KEYSPACE IF EXISTS {settings.keyspace}")
+        engine.close()
+
+
+@pytest.mark.usefixtures("bigtable_host")
+class TestOnBigtable(TelemetrySuite):
+    @pytest.fixture
+    def engine(self, clock: ManualClock) -> Iterator[Engine]:
+        settings = BigtableSettings(age_margin_us=50 * 365 * DAY)  # the server's clock is another
+        engine = BigtableEngine("widerow", "telemetry", f"t{uuid4().hex[:8]}", clock=clock, settings=settings)
+        yield engine
         engine.close()

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from uuid import uuid4
 from zlib import crc32
 
 import pytest
@@ -18,6 +19,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from widerow.engine.bigtable import BigtableEngine, BigtableSettings
 from widerow.engine.contract import (
     START_US,
     TABLES,
@@ -315,6 +317,29 @@ class RocksMachine(EngineMachine):
             shutil.rmtree(self.folder, ignore_errors=True)  # RocksDB may still be deleting files of its own
 
 
+class BigtableMachine(EngineMachine):
+    """On the emulator, with pages and blocks that end in the middle of everything."""
+
+    patch = pytest.MonkeyPatch()
+
+    @initialize(rows=st.sampled_from([2, 5, 4096]), block=st.sampled_from([1, 3, 32]))
+    def choose_page(self, rows: int, block: int) -> None:
+        self.patch.setattr("widerow.engine.bigtable.scan.PAGE", rows)
+        self.patch.setattr("widerow.engine.bigtable.scan.BLOCK", block)
+        self.patch.setattr("widerow.engine.bigtable.scan.LOOKUPS", block)
+        self.patch.setattr("widerow.engine.bigtable.mutations.REQUEST_BYTES", 40 * block)
+
+    def open(self) -> Engine:
+        settings = BigtableSettings(age_margin_us=50 * 365 * DAY)  # the server's clock is another
+        return BigtableEngine("widerow", "machine", f"m{uuid4().hex[:8]}", clock=self.clock, settings=settings)
+
+    def teardown(self) -> None:
+        try:
+            super().teardown()
+        finally:
+            self.patch.undo()
+
+
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 TestMemoryMachine = MemoryMachine.TestCase
@@ -322,3 +347,6 @@ TestMemoryMachine.settings = settings(max_examples=15, stateful_step_count=20, d
 
 TestRocksMachine = RocksMachine.TestCase
 TestRocksMachine.settings = settings(max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=SLOW)
+
+TestBigtableMachine = pytest.mark.usefixtures("bigtable_host")(BigtableMachine.TestCase)
+TestBigtableMachine.settings = settings(max_examples=10, stateful_step_count=20, deadline=None, suppress_health_check=SLOW)

@@ -15,7 +15,7 @@ import numpy as np
 from widerow.model.arrays import PAD, Bytes, Codes, Hashes, Ints, lengths
 from widerow.model.hashing import hash_at, same_at
 from widerow.model.kernel import inlined, kernel
-from widerow.model.names import Names
+from widerow.model.names import Coded, Names
 
 _FIRST_CAPACITY = 1 << 10
 
@@ -154,3 +154,50 @@ def _add_all(
             count[0] = i + 1
             slots[p] = i  # last: a reader that sees the slot sees the name
         out[k] = i
+
+
+def slices(data: Bytes, starts: Ints, sizes: Ints) -> Names:
+    """Pieces of a buffer as strings of their own."""
+    offsets = np.zeros(len(starts) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    out = np.zeros(int(offsets[-1]) + PAD, np.uint8)
+    _copy_slices(data, starts, offsets, out)
+    return Names(out, offsets)
+
+
+def coded_slices(data: Bytes, starts: Ints, sizes: Ints) -> Coded:
+    """Pieces of a buffer as a column, each distinct one a name once; PAD bytes follow the last."""
+    codes, firsts = np.empty(len(starts), np.int32), np.empty(len(starts), np.int64)
+    slots = np.full(1 << (2 * len(starts)).bit_length(), -1, np.int32)
+    firsts = firsts[: _code_slices(data, starts, sizes, slots, firsts, codes)]
+    return Coded(slices(data, starts[firsts], sizes[firsts]), codes)
+
+
+@kernel
+def _copy_slices(data: Bytes, starts: Ints, offsets: Ints, out: Bytes) -> None:
+    for i in range(len(starts)):
+        p = starts[i]
+        for k in range(offsets[i], offsets[i + 1]):
+            out[k] = data[p]
+            p += 1
+
+
+@kernel
+def _code_slices(data: Bytes, starts: Ints, sizes: Ints, slots: Codes, firsts: Ints, codes: Codes) -> int:
+    """Codes in order of first appearance; `firsts` says where that was."""
+    mask = len(slots) - 1
+    base = data.ctypes.data
+    count = 0
+    for i in range(len(starts)):
+        p = np.int64(hash_at(base + starts[i], sizes[i]) & np.uint64(mask))
+        while slots[p] >= 0:
+            other = firsts[slots[p]]
+            if sizes[other] == sizes[i] and same_at(base + starts[i], base + starts[other], sizes[i]):
+                break
+            p = (p + 1) & mask
+        if slots[p] < 0:
+            slots[p] = count
+            firsts[count] = i
+            count += 1
+        codes[i] = slots[p]
+    return count

@@ -1,0 +1,177 @@
+"""What the connection does when Bigtable does not do what it should: a server of ours that fails on demand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+from google.cloud.bigtable_v2 import types as bigtable
+
+from widerow.engine.bigtable.connection import _ERRORS, BigtableSettings, Connection, failure
+from widerow.engine.bigtable.mutations import entry, set_cell
+from widerow.model.errors import ConfigError, StorageFull, Unavailable
+from widerow.model.names import Names
+
+Answer = Callable[[Any, Any], Iterator[Any]]
+
+
+class Server:
+    """A gRPC server that speaks like Bigtable and answers as a test says, one answer after another."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+        self.asked: list[Any] = []
+        self._server = grpc.server(ThreadPoolExecutor(4))
+        streams = {"ReadRows": bigtable.ReadRowsRequest, "MutateRows": bigtable.MutateRowsRequest}
+        handlers = {
+            name: grpc.unary_stream_rpc_method_handler(self._stream, kind.deserialize) for name, kind in streams.items()
+        }
+        handlers["CheckAndMutateRow"] = grpc.unary_unary_rpc_method_handler(
+            lambda request, context: next(self._stream(request, context)), bigtable.CheckAndMutateRowRequest.deserialize
+        )
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler("google.bigtable.v2.Bigtable", handlers),)
+        )
+        self.port = self._server.add_insecure_port("127.0.0.1:0")
+        self._server.start()
+
+    def _stream(self, request: Any, context: Any) -> Iterator[bytes]:
+        self.asked.append(request)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        for message in answer(request, context):
+            yield type(message).serialize(message)
+
+    def stop(self) -> None:
+        self._server.stop(None).wait(5)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def connection(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
+    monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", f"127.0.0.1:{server.port}")
+    connection = Connection("p", "i", BigtableSettings(deadline_s=2.0, app_profile="batch"), None)
+    yield connection
+    connection.close()
+
+
+def fails(code: grpc.StatusCode) -> Answer:
+    def answer(_request: Any, context: Any) -> Iterator[Any]:
+        context.abort(code, "on purpose")
+        yield
+
+    return answer
+
+
+def statuses(**codes: int) -> Answer:
+    """For each entry the code of its row key, 0 if not given; rows of code -1 are left out."""
+
+    def answer(request: Any, _context: Any) -> Iterator[Any]:
+        known = [(i, codes.get(e.row_key.decode(), 0)) for i, e in enumerate(request.entries)]
+        yield bigtable.MutateRowsResponse(
+            entries=[{"index": i, "status": {"code": code, "message": "on purpose"}} for i, code in known if code >= 0]
+        )
+
+    return answer
+
+
+def entries(*keys: str) -> Names:
+    return Names.of_bytes([entry(key.encode(), [set_cell("readings", b"t", 1000, b"12345678")]) for key in keys])
+
+
+def rows_asked(server: Server) -> list[list[str]]:
+    return [[e.row_key.decode() for e in request.entries] for request in server.asked]
+
+
+def test_a_write_names_its_table_and_profile(server: Server, connection: Connection) -> None:
+    server.answers = [statuses()]
+    connection.mutate("t", [entries("a", "b")])
+    assert server.asked[0].table_name == "projects/p/instances/i/tables/t"
+    assert server.asked[0].app_profile_id == "batch"
+    assert rows_asked(server) == [["a", "b"]]
+
+
+def test_rows_without_a_status_have_failed_and_only_they_are_sent_again(server: Server, connection: Connection) -> None:
+    server.answers = [statuses(b=-1, c=14), statuses(c=-1), statuses()]
+    connection.mutate("t", [entries("a", "b", "c", "d")])
+    assert rows_asked(server) == [["a", "b", "c", "d"], ["b", "c"], ["c"]]
+
+
+def test_a_row_that_never_gets_a_status_is_not_acknowledged(server: Server, connection: Connection) -> None:
+    server.answers = [statuses(b=-1)]
+    with pytest.raises(Unavailable, match="1 of 1 rows"):
+        connection.mutate("t", [entries("a", "b")])
+
+
+def test_an_empty_answer_is_not_an_acknowledgement(server: Server, connection: Connection) -> None:
+    server.answers = [lambda _request, _context: iter(())]
+    with pytest.raises(Unavailable):
+        connection.mutate("t", [entries("a")])
+
+
+def test_a_row_that_is_refused_is_not_sent_again(server: Server, connection: Connection) -> None:
+    server.answers = [statuses(b=3)]
+    with pytest.raises(ValueError, match="on purpose"):
+        connection.mutate("t", [entries("a", "b")])
+    assert len(server.asked) == 1
+
+
+def test_what_is_repeatable_is_repeated(server: Server, connection: Connection) -> None:
+    def row(_request: Any, _context: Any) -> Iterator[Any]:
+        yield bigtable.ReadRowsResponse(last_scanned_row_key=b"k")
+
+    server.answers = [fails(grpc.StatusCode.UNAVAILABLE), fails(grpc.StatusCode.ABORTED), row]
+    assert connection.read("t", [b""]) == [bigtable.ReadRowsResponse.serialize(next(row(None, None)))]
+    server.answers = [fails(grpc.StatusCode.UNAVAILABLE), statuses()]
+    connection.mutate("t", [entries("a")])
+    assert connection.counts.repeated == 3
+
+
+def test_a_comparison_is_asked_once(server: Server, connection: Connection) -> None:
+    server.answers = [fails(grpc.StatusCode.UNAVAILABLE)]
+    with pytest.raises(Unavailable):
+        connection.check("t", [b""])
+    assert len(server.asked) == 1
+
+
+def test_every_call_has_a_deadline(server: Server, connection: Connection) -> None:
+    def sleeps(_request: Any, context: Any) -> Iterator[Any]:
+        while context.is_active():
+            time.sleep(0.05)
+        yield bigtable.MutateRowsResponse()
+
+    server.answers = [sleeps]
+    calls: list[Callable[[], object]] = [
+        lambda: connection.read("t", [b""]),
+        lambda: connection.mutate("t", [entries("a")]),
+        lambda: connection.check("t", [b""]),
+    ]
+    for call in calls:
+        start = time.monotonic()
+        with pytest.raises(Unavailable, match="deadline exceeded"):
+            call()
+        assert time.monotonic() - start < 10
+
+
+def test_a_server_that_is_not_there_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", "127.0.0.1:1")
+    connection = Connection("p", "i", BigtableSettings(deadline_s=0.5), None)
+    with pytest.raises(Unavailable):
+        connection.read("t", [b""])
+    connection.close()
+
+
+def test_every_status_has_a_meaning() -> None:
+    assert set(_ERRORS) == set(grpc.StatusCode) - {grpc.StatusCode.OK}
+    assert isinstance(failure(grpc.StatusCode.RESOURCE_EXHAUSTED, "t", ""), StorageFull)
+    assert isinstance(failure(grpc.StatusCode.PERMISSION_DENIED, "t", ""), ConfigError)
+    assert str(failure(grpc.StatusCode.NOT_FOUND, "t", "no such table")) == "Bigtable, t: not found: no such table"
