@@ -53,6 +53,13 @@ class Cassandra:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Bigtable:
+    timeout_s: int = _setting(
+        30, "How long a call may take, with its repetitions, before it counts as failed.", low=1, high=600
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Time:
     max_future_s: int = _setting(300, "How far ahead of the server's clock a report's time may lie.", low=0, high=86_400)
     refresh_s: int = _setting(
@@ -92,6 +99,7 @@ class Config:
     http: Http = field(default_factory=Http)
     store: Store = field(default_factory=Store)
     cassandra: Cassandra = field(default_factory=Cassandra)
+    bigtable: Bigtable = field(default_factory=Bigtable)
     time: Time = field(default_factory=Time)
     pipeline: Pipeline = field(default_factory=Pipeline)
     line: Line = field(default_factory=Line)

@@ -13,6 +13,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from servers.bigtable import Bigtable
 from servers.cassandra import Cassandra
 from widerow.config import Config, Http, Store
 from widerow.model.tenant import Tenant
@@ -88,15 +89,26 @@ def config_at(folder: Path) -> Config:
     )
 
 
-@pytest.fixture(scope="module", params=["rocksdb", "cassandra"])
+@pytest.fixture(scope="module", params=["rocksdb", "cassandra", "bigtable"])
 def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service on a store of its own, on each engine."""
     config = config_at(tmp_path_factory.mktemp("widerow"))
     if request.param == "cassandra":
         server: Cassandra = request.getfixturevalue("cassandra_server")
         config = replace(config, store=replace(config.store, url=server.store_url(f"system_{uuid4().hex[:12]}")))
+    if request.param == "bigtable":
+        emulator: Bigtable = request.getfixturevalue("bigtable_server")
+        patch = request.getfixturevalue("module_environment")
+        patch.setenv("BIGTABLE_EMULATOR_HOST", emulator.address)
+        config = replace(config, store=replace(config.store, url=emulator.store_url(f"s{uuid4().hex[:8]}")))
     with Service.open(config) as service:
         yield service
+
+
+@pytest.fixture(scope="module")
+def module_environment() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import pytest
 
+from servers.bigtable import Bigtable
 from servers.cassandra import Cassandra
 from widerow.config import Config, Store
 from widerow.engine.open import open_engine
@@ -62,12 +63,19 @@ def on_cassandra(cassandra_server: Cassandra) -> str:
     return cassandra_server.store_url(f"migrated_{uuid4().hex[:12]}")
 
 
-def test_a_store_goes_round_and_comes_back_the_same(tmp_path: Path, on_cassandra: str) -> None:
+@pytest.fixture
+def on_bigtable(bigtable_server: Bigtable, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", bigtable_server.address)
+    return bigtable_server.store_url(f"m{uuid4().hex[:8]}")
+
+
+def test_a_store_goes_round_and_comes_back_the_same(tmp_path: Path, on_cassandra: str, on_bigtable: str) -> None:
     source = filled(tmp_path, devices=3, reports=100)
     back = f"rocksdb:{tmp_path / 'back'}"
     there = migrate(source, on_cassandra)
     assert there["same"] is True
-    assert migrate(on_cassandra, back) == there
+    assert migrate(on_cassandra, on_bigtable) == there
+    assert migrate(on_bigtable, back) == there
     with Service.open(replace(Config(), store=Store(url=back, cache_mib=16, write_buffer_mib=16, reserve_mib=0))) as service:
         tenant, now = service.catalog.tenants.get("acme"), service.clock.now_us()
         span = TimeSpan(now - DAY, now)

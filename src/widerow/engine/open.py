@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ssl
 
-from widerow.config import Cassandra, Config
+from widerow.config import Bigtable, Cassandra, Config
 from widerow.engine.memory import MemoryEngine
 from widerow.engine.port import Engine
 from widerow.model.errors import ConfigError
-from widerow.model.store import Embedded, InMemory, OnCassandra, parse_store
+from widerow.model.store import Embedded, OnBigtable, OnCassandra, parse_store
 from widerow.model.times import Clock
 
 
@@ -26,9 +26,9 @@ def open_engine(config: Config, clock: Clock) -> Engine:
         return RocksEngine(place.path, clock=clock, settings=settings)
     if isinstance(place, OnCassandra):
         return _cassandra(place, config.cassandra, clock)
-    if isinstance(place, InMemory):
-        return MemoryEngine(clock)
-    raise ConfigError(f"store {config.store.url!r} is not supported by this release")
+    if isinstance(place, OnBigtable):
+        return _bigtable(place, config.bigtable, clock)
+    return MemoryEngine(clock)
 
 
 def _cassandra(place: OnCassandra, config: Cassandra, clock: Clock) -> Engine:
@@ -52,6 +52,17 @@ def _cassandra(place: OnCassandra, config: Cassandra, clock: Clock) -> Engine:
         tls=_tls(config),
     )
     return CassandraEngine(settings, clock=clock)
+
+
+def _bigtable(place: OnBigtable, config: Bigtable, clock: Clock) -> Engine:
+    try:
+        from widerow.engine.bigtable import BigtableEngine, BigtableSettings  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("google"):
+            raise
+        raise ConfigError("the client for Bigtable is not installed: pip install 'widerow[bigtable]'") from error
+    settings = BigtableSettings(app_profile=place.app_profile, deadline_s=config.timeout_s)
+    return BigtableEngine(place.project, place.instance, place.prefix, clock=clock, settings=settings)
 
 
 def _tls(config: Cassandra) -> ssl.SSLContext | None:
