@@ -175,3 +175,14 @@ def test_the_page_shows_what_cbt_shows(engine: BigtableEngine, tmp_path: Path) -
         cwd=tmp_path, env={**os.environ, "TZ": "UTC"}, capture_output=True, text=True, timeout=60, check=True,
     ).stdout  # fmt: skip
     assert shown.split() == re.sub(r"^\$ .*\n", "", session, flags=re.MULTILINE).split()
+
+
+def test_an_outline_says_what_is_there_and_changes_nothing(engine: BigtableEngine) -> None:
+    new = telemetry(DAY)
+    for _ in range(2):
+        raw, other = engine.outline([RAW, new])
+        assert (raw.exists, other.exists) == (True, False)
+    assert f"{engine._prefix}_telemetry_30d: {{salt:2}}#{{tenant_id}}" in raw.text
+    assert "kept (versions > 1)" in other.text
+    engine.apply([new])
+    assert [one.exists for one in engine.outline([RAW, new])] == [True, True]
