@@ -20,7 +20,7 @@ from widerow.engine.bigtable import fixed
 from widerow.engine.bigtable.answers import Page
 from widerow.engine.bigtable.connection import BigtableSettings, Connection, admin_failure
 from widerow.engine.bigtable.expiry import outlives_its_age, stored_s
-from widerow.engine.bigtable.families import EXPIRES, EXPIRES_CODE, KEPT_CODE, NAMES, describe, ensure, families, rules
+from widerow.engine.bigtable.families import EXPIRES, EXPIRES_CODE, KEPT_CODE, NAMES, commands, ensure, families, rules
 from widerow.engine.bigtable.keys import TableKeys
 from widerow.engine.bigtable.mutations import (
     DELETE_ROW,
@@ -89,12 +89,12 @@ class BigtableEngine:
     def outline(self, tables: Sequence[Table]) -> Sequence[Definition]:
         out = []
         for table in tables:
-            want = families(table, self._margin_us)
+            want, name = families(table, self._margin_us), self._connection.table_name(self._id(table))
             try:
-                stored = rules(self._connection.admin(), self._connection.table_name(self._id(table)))
+                stored = rules(self._connection.admin(), name)
             except GoogleAPICallError as error:
                 raise admin_failure(error, self._id(table)) from None
-            text = f"table {self._id(table)}: {TableKeys(table).spec}; families {describe(want)}"
+            text = commands(name, want, TableKeys(table).splits())
             out.append(Definition(table.name, text, stored is not None and want.items() <= stored.items()))
         return out
 

@@ -86,12 +86,22 @@ def ensure(client: BigtableTableAdminClient, name: str, want: dict[str, Any], sp
         client.modify_column_families(name=name, modifications=changes, timeout=_ADMIN_DEADLINE_S)
 
 
-def describe(want: dict[str, Any]) -> str:
-    """Families and their rules as a person would say them."""
-    return ", ".join(f"{family} ({_said(rule)})" for family, rule in want.items())
+def commands(name: str, want: dict[str, Any], splits: list[bytes]) -> str:
+    """The `cbt` commands that make a table, a line each. `name` is its full name."""
+    _, project, _, instance, _, table = name.split("/")
+    cbt = f"cbt -project {project} -instance {instance}"
+    first = f"{cbt} createtable {table}"
+    if splits:
+        first += f" splits={','.join(key.decode() for key in splits)}"
+    lines = [first]
+    for family, rule in want.items():
+        lines += [f"{cbt} createfamily {table} {family}", f'{cbt} setgcpolicy {table} {family} "{_policy(rule)}"']
+    return "\n".join(lines)
 
 
-def _said(rule: Any) -> str:
+def _policy(rule: Any) -> str:
     if "union" in rule:
-        return " or ".join(map(_said, rule.union.rules))
-    return f"versions > {rule.max_num_versions}" if "max_num_versions" in rule else f"age > {rule.max_age}"
+        return " or ".join(map(_policy, rule.union.rules))
+    if "max_num_versions" in rule:
+        return f"maxversions={rule.max_num_versions}"
+    return f"maxage={int(rule.max_age.total_seconds())}s"
