@@ -1,6 +1,6 @@
 """The same reports into every engine, and on Cassandra against the writer that everybody writes first.
 
-    python -m bench.engines [--quick] [--engines memory,rocksdb,cassandra] [--seconds 20]
+    python -m bench.engines [--quick] [--engines memory,rocksdb,cassandra,bigtable] [--seconds 20]
 
 Servers are started here, on the same cores, and stopped. A write holds `--minutes` of `--devices`, like a flush of a fleet.
 The naive writer sends one asynchronous INSERT for each metric of the same reports, prepared and token-aware, with as
@@ -10,6 +10,7 @@ many under way as ours has.
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 import threading
 import time
@@ -21,7 +22,7 @@ from typing import Any
 
 import numpy as np
 from bench.lib.figures import Figures
-from bench.lib.servers import Cassandra
+from bench.lib.servers import Bigtable, Cassandra
 
 from widerow.config import Config, Store
 from widerow.engine.open import open_engine
@@ -82,7 +83,7 @@ def main() -> None:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.engines", description="The same reports into every engine.")
-    parser.add_argument("--engines", default="memory,rocksdb,cassandra")
+    parser.add_argument("--engines", default="memory,rocksdb,cassandra,bigtable")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each run")
     parser.add_argument("--devices", type=int, default=200)
     parser.add_argument("--minutes", type=int, default=1, help="of each device in one write")
@@ -102,6 +103,10 @@ def opened(name: str) -> Iterator[tuple[Engine, Cassandra | None]]:
         if name == "cassandra":
             server = stack.enter_context(Cassandra(java_options=(), heap_mib=2048))
             url = server.store_url("bench")
+        elif name == "bigtable":
+            emulator = stack.enter_context(Bigtable())
+            os.environ["BIGTABLE_EMULATOR_HOST"] = emulator.address
+            url = emulator.store_url("bench")
         elif name == "rocksdb":
             url = f"rocksdb:{Path(stack.enter_context(tempfile.TemporaryDirectory(prefix='widerow-bench-'))) / 'store'}"
         else:

@@ -8,6 +8,7 @@ from bench.lib.figures import ROOT
 
 sys.path.append(str(ROOT / "tests"))
 
+from servers.bigtable import Bigtable
 from servers.cassandra import Cassandra
 
-__all__ = ["Cassandra"]
+__all__ = ["Bigtable", "Cassandra"]

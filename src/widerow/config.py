@@ -54,9 +54,7 @@ class Cassandra:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bigtable:
-    timeout_s: int = _setting(
-        30, "How long a call may take, with its repetitions, before it counts as failed.", low=1, high=600
-    )
+    timeout_s: int = _setting(30, "How long a call may take, repetitions included, before it has failed.", low=1, high=600)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
