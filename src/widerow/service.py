@@ -21,8 +21,9 @@ from widerow.engine.port import Engine
 from widerow.ingest.bodies import Bodies
 from widerow.model.device import Device
 from widerow.model.errors import Conflict, WiderowError
+from widerow.model.store import Embedded, InMemory, parse_store
 from widerow.model.tenant import Tenant
-from widerow.model.times import MS, SECOND, Clock, SystemClock, TimeSpan, whole_ms
+from widerow.model.times import MINUTE, MS, SECOND, Clock, SystemClock, TimeSpan, whole_ms
 from widerow.ops.counters import Counters
 from widerow.pipeline.pipeline import Pipeline, PipelineSettings
 from widerow.query.raw import Queries
@@ -31,6 +32,9 @@ from widerow.telemetry.placement import Epoch
 from widerow.telemetry.store import Telemetry, TelemetrySettings
 
 log = logging.getLogger(__name__)
+
+_RELOAD_DEVICES_US = MINUTE
+"""Of a store that other processes may change: how long a device that one of them removed is still taken for registered."""
 
 
 @dataclass(slots=True)
@@ -58,7 +62,16 @@ class Service:
         try:
             bring_up(engine)
             counters = Counters()
-            catalog = Catalog(engine, clock, CatalogSettings(max_future_us=max_future_us, refresh_us=refresh_us))
+            shared = not isinstance(parse_store(config.store.url), Embedded | InMemory)
+            catalog = Catalog(
+                engine,
+                clock,
+                CatalogSettings(
+                    max_future_us=max_future_us,
+                    refresh_us=refresh_us,
+                    reload_devices_us=_RELOAD_DEVICES_US if shared else None,
+                ),
+            )
             telemetry = Telemetry(engine, clock, TelemetrySettings(max_future_us=max_future_us, refresh_us=refresh_us))
             pipeline = Pipeline(
                 engine,

@@ -36,6 +36,8 @@ def commands(command: Any = None, path: tuple[str, ...] = ()) -> list[tuple[tupl
 
 
 SERVERS = {("serve",), ("demo",)}
+STORE_ONLY = {("migrate",), ("schema", "show"), ("schema", "diff"), ("schema", "apply")}
+"""Commands that open a store themselves: they have no server to ask."""
 
 
 def test_usage_errors_end_with_2_and_one_line_that_says_what_to_do() -> None:
@@ -94,7 +96,9 @@ def test_every_command_explains_itself_with_an_example() -> None:
 def test_every_client_command_has_the_same_options() -> None:
     for path, command in commands():
         options = {option for parameter in command.params for option in parameter.opts}
-        if path not in SERVERS:
+        if path in STORE_ONLY:
+            assert {"--config", "--json"} <= options, path
+        elif path not in SERVERS:
             assert {"--server", "--token", "--store", "--config", "--json"} <= options, path
         if path[0] in ("device", "metric", "query", "latest", "simulate"):
             assert "--tenant" in options, path

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from widerow.engine.rows import Cursor, Key, Row, Rows
 from widerow.model.arrays import Flags
@@ -33,6 +33,15 @@ class Span:
 
     start: int | str | None = None
     stop: int | str | None = None
+
+    def holds(self, value: int | str) -> bool:
+        """Whether a value lies in it; texts by their bytes."""
+        at = _ordered(value)
+        return (self.start is None or at >= _ordered(self.start)) and (self.stop is None or at < _ordered(self.stop))
+
+
+def _ordered(value: int | str) -> Any:
+    return value.encode() if isinstance(value, str) else value
 
 
 ALL = Span()

@@ -256,19 +256,9 @@ class Scan:
         kept: list[Any] = []
         n = len(self._table.partition)
         for key, group in groupby(found, self._reader.key):
-            if not self._gone(key) and (not self._table.clustering or _within(key[n], self._span)):
+            if not self._gone(key) and (not self._table.clustering or self._span.holds(key[n])):
                 kept += group
         return kept
-
-
-def _within(value: str | int, span: Span) -> bool:
-    return (span.start is None or _ordered(value) >= _ordered(span.start)) and (
-        span.stop is None or _ordered(value) < _ordered(span.stop)
-    )
-
-
-def _ordered(value: str | int) -> Any:
-    return value.encode() if isinstance(value, str) else value
 
 
 def _relation(columns: list[str], operator: str) -> str:

@@ -14,7 +14,7 @@ from rocksdict import WriteBatch
 from widerow.engine.port import Span
 from widerow.engine.rocksdb.database import Database, items
 from widerow.engine.rocksdb.keys import Strings, decode_keys, encode_all, encode_key, encode_keys, split_key
-from widerow.engine.rocksdb.scan import span_bounds, within
+from widerow.engine.rocksdb.scan import span_bounds
 from widerow.engine.rocksdb.values import (
     FIXED_FORMAT,
     FIXED_HEAD,
@@ -200,7 +200,7 @@ def _bounds(table: Table, key: Key, span: Span) -> tuple[bytes, bytes | None]:
     n = len(table.partition)
     if len(key) == n:
         return span_bounds(table, base, span)
-    return (base, base + b"\xff" * 32) if within(key[n], span) else (base, base)
+    return (base, base + b"\xff" * 32) if span.holds(key[n]) else (base, base)
 
 
 def _has_any(rows: Rows, columns: Sequence[str] | None) -> Flags:
@@ -294,7 +294,7 @@ def doomed_keys(db: Database, table: Table, partition: Key, span: Span, version_
 def _in_span(table: Table, rows: Rows, span: Span) -> Flags:
     column = rows.keys[table.clustering[0].name]
     values: Sequence[str | int] = column.tolist() if isinstance(column, np.ndarray) else column.to_list()
-    return np.array([within(v, span) for v in values], np.bool_)
+    return np.array([span.holds(v) for v in values], np.bool_)
 
 
 def _to_cursor(index: int, key: bytes, taken: int) -> Cursor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -63,18 +62,7 @@ def bounds(table: Table, key: Key, prefix: bytes, span: Span) -> tuple[bytes, by
     if len(key) == n:
         return span_bounds(table, prefix + ROWS, span)
     start = prefix + ROWS + encode_key(table.clustering, key[n:])
-    return start, _after(start) if within(key[n], span) else start
-
-
-def within(value: str | int, span: Span) -> bool:
-    """Whether a value of the first clustering column lies in the span; texts by their bytes."""
-    return (span.start is None or _ordered(value) >= _ordered(span.start)) and (
-        span.stop is None or _ordered(value) < _ordered(span.stop)
-    )
-
-
-def _ordered(value: str | int) -> Any:
-    return value.encode() if isinstance(value, str) else value
+    return start, _after(start) if span.holds(key[n]) else start
 
 
 def span_bounds(table: Table, base: bytes, span: Span) -> tuple[bytes, bytes]:

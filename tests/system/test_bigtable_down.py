@@ -1,0 +1,55 @@
+"""An emulator that hangs and goes on, under writes: bounded waits, flat memory, nothing acknowledged lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from servers.bigtable import INSTANCE, PROJECT, Bigtable
+from servers.fixtures import had
+from system.outage import Writer, resident_kib
+from widerow.engine.bigtable import BigtableEngine, BigtableSettings
+from widerow.engine.contract.tables import SPARSE
+from widerow.model.times import SystemClock
+
+TIMEOUT_S = 2.0
+SLACK_S = 3.0
+MOST_GROWTH_KIB = 64 << 10
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bigtable]:
+    """An emulator of its own: it is mistreated. It keeps everything in memory, so it cannot be killed here."""
+    with had(Bigtable) as server:
+        monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", server.address)
+        yield server
+
+
+@pytest.mark.slow
+def test_a_server_that_hangs_costs_time_and_nothing_else(server: Bigtable) -> None:
+    settings = BigtableSettings(deadline_s=TIMEOUT_S)
+    engine = BigtableEngine(PROJECT, INSTANCE, "down", clock=SystemClock(), settings=settings)
+    writer = Writer(engine)
+    try:
+        engine.apply([SPARSE])
+        writer.start()
+        writer.goes_on(10)
+        before_kib = resident_kib()
+        for _ in range(2):
+            failed = len(writer.failures_s)
+            server.pause()
+            time.sleep(8)
+            assert len(writer.failures_s) >= failed + 2, "a server that hangs is noticed"
+            server.resume()
+            writer.goes_on(15)
+        writer.end()
+        assert max(writer.failures_s) < TIMEOUT_S + SLACK_S
+        assert resident_kib() - before_kib < MOST_GROWTH_KIB
+        assert not writer.lost()
+    finally:
+        if writer.is_alive():
+            writer.end()
+        server.resume()
+        engine.close()
