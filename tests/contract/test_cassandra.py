@@ -9,7 +9,8 @@ import pytest
 
 from servers.cassandra import Cassandra
 from widerow.engine.cassandra import CassandraEngine, CassandraSettings
-from widerow.engine.contract import START_US, TABLES, EngineContract
+from widerow.engine.contract import START_US, TABLES, EngineContract, logical, sparse_rows, values
+from widerow.engine.contract.tables import SPARSE, V1, V2, V3, A
 from widerow.engine.port import Engine
 from widerow.model.times import ManualClock
 from widerow.schema.table import Table
@@ -69,3 +70,12 @@ class TestCassandra(EngineContract):
         self._engine.close()
         self._engine = self._open()
         return self._engine
+
+    def test_a_delete_leaves_the_names_that_newer_rows_need(self, engine: Engine, clock: ManualClock) -> None:
+        engine.write([(SPARSE, sparse_rows(SPARSE, [((*A, 1), {"old": 1.0, "rare": 1.0})], version_us=V1))])
+        engine.write([(SPARSE, sparse_rows(SPARSE, [((*A, 2), {"rare": 2.0})], version_us=V3))])
+        engine.delete(SPARSE, [A], version_us=V2)
+        assert values(logical(engine, SPARSE, [A], first=True)[A]) == [((2,), {"rare": 2.0})]
+        clock.time_us = V3  # past the delete: a name that is written now stays
+        engine.write([(SPARSE, sparse_rows(SPARSE, [((*A, 3), {"new": 3.0})], version_us=V3))])
+        assert values(logical(engine, SPARSE, [A], first=True)[A]) == [((3,), {"new": 3.0}), ((2,), {"rare": 2.0})]

@@ -8,7 +8,7 @@ Rule 3: the target is empty, or holds an earlier part of the same copy. Anything
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -22,7 +22,7 @@ from widerow.model.arrays import lengths
 from widerow.model.errors import Conflict, Unavailable
 from widerow.model.times import Clock
 from widerow.schema.table import Table
-from widerow.schema.tables import ERASED, META, TENANTS
+from widerow.schema.tables import ERASED, META, TABLES, TENANTS
 
 _KEY = ("migration",)
 _SCHEMA = "schema"
@@ -49,11 +49,20 @@ class Copied:
 
 
 def tables_to_copy(source: Engine, clock: Clock) -> list[Table]:
-    """In the order they are copied: what hides comes before what is hidden."""
-    source.apply([TENANTS])
-    tables = tables_of(Tenants(source, clock))
-    first = [META, ERASED]
-    return first + [table for table in tables if table not in first]
+    """Those the source has, in the order they are copied: what hides comes before what is hidden.
+
+    Applied to the source, which changes nothing there: they exist.
+    """
+    tables = _existing(source, TABLES)
+    source.apply(tables)
+    tables = _existing(source, tables_of(Tenants(source, clock) if TENANTS in tables else None))
+    source.apply(tables)
+    return sorted(tables, key=lambda table: table not in (META, ERASED))
+
+
+def _existing(engine: Engine, tables: Sequence[Table]) -> list[Table]:
+    there = {definition.table for definition in engine.outline(tables) if definition.exists}
+    return [table for table in tables if table.name in there]
 
 
 def progress_of(target: Engine) -> Progress | None:
@@ -66,7 +75,6 @@ def copy(
 ) -> Iterator[Copied]:
     """Copy what is not copied yet. Each item was noted as done; ends early when `stop` says so."""
     tables = tables_to_copy(source, clock)
-    source.apply(tables)
     at = _begun(target, source_url)
     target.apply(tables)
     if at.done:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from ssl import SSLContext
 from typing import Any
@@ -116,9 +116,9 @@ class Connection:
         with reported():
             self.session.execute(cql, timeout=max(60.0, self.settings.timeout_s))
 
-    def execute(self, statement: Any, values: Sequence[Any] = (), *, timeout_s: float | None = None) -> Any:
+    def execute(self, statement: Any) -> Any:
         with reported():
-            return self.session.execute(statement, values, timeout=timeout_s or self.settings.timeout_s)
+            return self.session.execute(statement, timeout=self.settings.timeout_s)
 
     def execute_all(self, requests: Iterable[Any]) -> list[Any]:
         """Run statements at once, as many as may be, and wait for all; then raise the first failure, if there was one."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from widerow.engine.cassandra.physical import Physical, plain_name, unescaped
-from widerow.engine.rows import NEVER, Cursor, Key, Rows, cells_of, key_columns
+from widerow.engine.rows import NEVER, Key, Rows, cells_of, key_columns
 from widerow.model.arrays import Ints
 from widerow.model.batch import CellKind, Cells, Value
 from widerow.model.names import Coded, Names
@@ -31,11 +31,11 @@ class Reader:
         key = tuple(row[: self._key_length])
         return (unescaped(key[0]), *key[1:]) if self._single else key
 
-    def rows(self, found: Sequence[Sequence[Any]], cursor: Cursor | None = None) -> Rows | None:
+    def rows(self, found: Sequence[Sequence[Any]]) -> Rows | None:
         """What is live and wanted of whole logical rows, in their order."""
-        return self._sparse(found, cursor) if self._table.sparse else self._fixed(found, cursor)
+        return self._sparse(found) if self._table.sparse else self._fixed(found)
 
-    def _fixed(self, found: Sequence[Sequence[Any]], cursor: Cursor | None) -> Rows | None:
+    def _fixed(self, found: Sequence[Sequence[Any]]) -> Rows | None:
         keys, rows, versions, ends = [], [], [], []
         for row in found:
             body, version, expires, expires_version = row[self._cells_at :]
@@ -51,7 +51,7 @@ class Reader:
         if not keys:
             return None
         columns = key_columns(self._table.key, keys)
-        return Rows(columns, np.array(versions, np.int64), np.array(ends, np.int64), cells_of(rows), cursor)
+        return Rows(columns, np.array(versions, np.int64), np.array(ends, np.int64), cells_of(rows))
 
     def _in_order(self, content: dict[str, Value]) -> dict[str, Value]:
         """The wanted columns, as the table has them; a map has them by name. A newer release may know more of them."""
@@ -70,7 +70,7 @@ class Reader:
     def wants(self, stored_name: str) -> bool:
         return self._wanted is None or plain_name(stored_name)[0] in self._wanted
 
-    def _sparse(self, found: Sequence[Sequence[Any]], cursor: Cursor | None) -> Rows | None:
+    def _sparse(self, found: Sequence[Sequence[Any]]) -> Rows | None:
         names: list[str] = []
         kinds: list[int] = []
         numbers: list[float] = []
@@ -127,7 +127,6 @@ class Reader:
             np.array(numbers, np.float64),
             Names.of_bytes(texts),
             np.array(text, np.int32),
-            cursor,
         )
 
 
@@ -141,7 +140,6 @@ def _fragments(
     number: Any,
     texts: Names,
     text: Any,
-    cursor: Cursor | None,
 ) -> Rows:
     """Cells of logical rows, in order of rows, as fragments: newest version first within a row."""
     order = np.lexsort((expire_us, -version_us, which))
@@ -153,7 +151,7 @@ def _fragments(
     cells = Cells(offsets, name.names, name.codes[order], kind[order], number[order], texts, text[order])
     row = which[starts]
     columns = {n: c.take(row) for n, c in keys.items()}
-    return Rows(columns, version_us[starts], expire_us[starts], cells, cursor)
+    return Rows(columns, version_us[starts], expire_us[starts], cells)
 
 
 def unpack_row(body: Any) -> dict[str, Value]:

@@ -193,14 +193,13 @@ class CassandraEngine:
             raise ValueError(f"{table.name}: delete takes whole partitions, and a span")
         if columns is not None and not table.sparse:
             raise ValueError(f"{table.name} has fixed columns: its rows are deleted whole")
-        self._names.clear()  # the names of a partition that is deleted go with it
         physical = self._physical[table.name]
         if table.conditional:
             self._connection.execute_all(self._removals(physical, partitions, span))
         elif columns is not None:
             self._connection.execute_all(self._cell_deletes(physical, partitions, span, version_us, columns))
         else:
-            low, low_values, high, high_values = physical.span_bounds(span)
+            low, low_values, high, high_values = physical.delete_bounds(span)
             statement = self._connection.prepare(physical.delete(low=low, high=high))
             self._connection.execute_all(
                 statement.bind([version_us, *physical.partition_values(p), *low_values, *high_values]) for p in partitions

@@ -34,9 +34,6 @@ class KnownNames:
             self._known = {}
         self._known[partition] = {**self._known.get(partition, {}), **dict.fromkeys(names, until_us)}
 
-    def clear(self) -> None:
-        self._known = {}
-
 
 @dataclass(slots=True)
 class Naming:

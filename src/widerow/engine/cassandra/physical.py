@@ -188,6 +188,17 @@ class Physical:
         high = ("", []) if span.stop is None else (self.bound("<", width), self.values(first, span.stop))
         return *low, *high
 
+    def delete_bounds(self, span: Span) -> tuple[str, list[int | str], str, list[int | str]]:
+        """As `span_bounds`, but never without a bound on a sparse table: deleting a whole partition would take the names of
+        its cells along, which newer rows still need.
+        """
+        low, low_values, high, high_values = self.span_bounds(span)
+        if self.table.sparse and not low and not high:
+            column = self.table.clustering[0] if self.table.clustering else KeyColumn("metric_name")
+            least: int | str = "" if column.type == "text" else -(1 << 63)
+            low, low_values = f"{self.key[len(self.partition)]} >= ?", [least]
+        return low, low_values, high, high_values
+
     def values(self, column: KeyColumn, value: int | str) -> list[int | str]:
         """A clustering column's value as its physical columns have it."""
         return [int(value) // 1_000, value] if readable_time(column) else [value]

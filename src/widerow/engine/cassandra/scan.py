@@ -121,16 +121,16 @@ class Scan:
     # -- given keys
 
     def _given(self, keys: Sequence[Key], place: _Place) -> Iterator[Rows]:
-        waiting: deque[tuple[int, _Place, Any]] = deque()
+        waiting: deque[tuple[_Place, Any]] = deque()
         following = iter(range(place.index, len(keys)))
         while True:
             while len(waiting) < AHEAD and (index := next(following, None)) is not None:
                 if not self._gone(keys[index]):
                     resumed = place if index == place.index and place.key else _Place(index)
-                    waiting.append((index, resumed, self._ask(keys[index], resumed.key)))
+                    waiting.append((resumed, self._ask(keys[index], resumed.key)))
             if not waiting:
                 return
-            index, resumed, future = waiting.popleft()
+            resumed, future = waiting.popleft()
             yield from self._chunks(self._pages(future), resumed)
 
     def _gone(self, key: Key) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from widerow.engine.port import ALL, Engine, Span
-from widerow.engine.rows import NEVER, Column, Cursor, Key, Row, Rows
+from widerow.engine.rows import NEVER, Cursor, Key, Row, Rows, key_columns
 from widerow.model.batch import CellKind, Cells
 from widerow.model.names import Coded, Names
 from widerow.schema.table import Table
@@ -66,12 +66,8 @@ Where longer keys were asked for, those stand for partitions, and what is left o
 
 def rows_from(table: Table, fragments: Sequence[Fragment]) -> Rows:
     """Fragments as columns, in order."""
-    keys: dict[str, Column] = {}
-    for k, column in enumerate(table.key):
-        values = [f.key[k] for f in fragments]
-        keys[column.name] = Coded.of([str(v) for v in values]) if column.type == "text" else np.array(values, np.int64)
     return Rows(
-        keys,
+        key_columns(table.key, [f.key for f in fragments]),
         np.array([f.version_us for f in fragments], np.int64),
         np.array([f.expire_us for f in fragments], np.int64),
         _cells_from([f.cells for f in fragments]),
