@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from widerow.engine.bigtable import mutations
 from widerow.engine.bigtable.answers import Page, read_page
+from widerow.engine.bigtable.cells import decode
 from widerow.engine.bigtable.families import EXPIRES, KEPT, NAMES
+from widerow.engine.bigtable.keys import TableKeys
 from widerow.engine.bigtable.mutations import DEFAULT_S, NEVER_S, encode_cells, encode_deletions, requests
 from widerow.engine.contract import Fragment, Tag, rows_from
 from widerow.engine.contract.tables import SPARSE
@@ -180,3 +182,21 @@ def test_a_tag_is_a_cell_of_its_family() -> None:
     tag, value = (m.set_cell for m in request_of(entries).entries[0].mutations)
     assert (tag.family_name, tag.column_qualifier, tag.value) == ("tags", b"site", b"x")
     assert unpack(">d", value.value) == (1.5,)
+
+
+@given(
+    st.permutations(
+        [("readings", b"b", pack(">d", 1.5)), ("logs", b"a", b"x"), ("tags", b"site", b"s"), ("stats", b"r", b"r")]
+    )
+)
+def test_cells_come_in_one_order_whatever_the_order_of_the_families(cells: list[tuple[str, bytes, bytes]]) -> None:
+    keys = TableKeys(SPARSE)
+    chunks = [
+        Chunk(row_key=keys.row_key(("a", 0, row)), family_name=family, qualifier=name, timestamp_micros=1000, value=value)
+        for row in (1, 2)
+        for family, name, value in cells
+    ]
+    chunks[3].commit_row = chunks[7].commit_row = True
+    page = read_page(bigtable.ReadRowsResponse.serialize(bigtable.ReadRowsResponse(chunks=chunks)))
+    rows = decode(keys, page, now_us=0, columns=None).rows
+    assert [rows.cells.names[int(code)] for code in rows.cells.name] == ["b", "a", "site", "r"] * 2

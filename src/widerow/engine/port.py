@@ -129,7 +129,7 @@ class Engine(Protocol):
         Partitions come in the order asked (for all: in any order), rows in clustering order; a partition's rows are
         contiguous; a chunk may hold several partitions, or part of one. Nothing expired is ever shown. A scan sees what was
         written before it began, and may or may not see what is written while it runs.
-        Cells of a fixed row come in the order of its table's columns.
+        Cells of a fixed row come in the order of its table's columns, those of a sparse row in the same order every time.
         `limit` counts the logical rows that are shown, for each key asked for. `columns` names the cells wanted. Every
         chunk has a cursor; resumed `after` it, the same scan gives exactly the rest of itself.
         `first` says that only each cell's first appearance in its partition is wanted: the engine may leave out others.

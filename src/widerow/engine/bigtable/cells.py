@@ -37,7 +37,7 @@ class Found:
 
 
 def decode(keys: TableKeys, page: Page, *, now_us: int, columns: Sequence[str] | None) -> Found:
-    page = _with_kept(page)
+    page = _with_kept(_by_family(page))
     columns_of_key = keys.spec.decode(page.keys)
     until_us = expire_us(keys.table, columns_of_key, page)
     wanted = np.ones(len(page.qualifiers), np.bool_)
@@ -55,6 +55,22 @@ def decode(keys: TableKeys, page: Page, *, now_us: int, columns: Sequence[str] |
     lead = order[start[:-1]]
     taken: dict[str, Column] = {name: column.take(row) for name, column in columns_of_key.items()}
     return Found(Rows(taken, page.timestamp_us[lead], until_us[lead], _cells(page, order, start)), row)
+
+
+def _by_family(page: Page) -> Page:
+    """The page with the families of each row in the order of their codes: servers send them in any."""
+    rank = np.repeat(np.arange(len(page)), np.diff(page.offsets)) * (len(NAMES) + 1) + page.family
+    if (rank[1:] >= rank[:-1]).all():
+        return page
+    order = np.argsort(rank, kind="stable")
+    return replace(
+        page,
+        family=page.family[order],
+        qualifier=page.qualifier[order],
+        timestamp_us=page.timestamp_us[order],
+        value=page.value[order],
+        value_bytes=page.value_bytes[order],
+    )
 
 
 def _with_kept(page: Page) -> Page:

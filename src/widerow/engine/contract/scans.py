@@ -163,6 +163,12 @@ class ScanLaws:
             found = [cells for rows in logical(engine, FIXED, asked).values() for _, cells in rows]
             assert [list(cells) for cells in found] == [["size", "body", "more"]] * 2
 
+    def test_cells_of_a_sparse_row_come_in_the_same_order_every_time(self, engine: Engine) -> None:
+        cells: Shape = {"b": 1.0, Tag("a"): "tag", "c": "x", "a": 2.0, "d": b"record"}
+        engine.write([(SPARSE, sparse_rows(SPARSE, [((*A, 1), cells)], version_us=V1))])
+        orders = {tuple(row[0][1]) for _ in range(10) for row in logical(engine, SPARSE, [A]).values()}
+        assert len(orders) == 1, "a store that sends its cells in any order must be put in order by its engine"
+
     def test_every_chunk_can_be_resumed_after(self, engine: Engine) -> None:
         parts = self._several_chunks(engine)
         for asked in (parts, parts[::-1], None):
