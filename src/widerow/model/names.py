@@ -83,9 +83,8 @@ class Coded:
     @classmethod
     def of(cls, strings: Sequence[str]) -> Coded:
         """One entry per distinct string, in order of first appearance."""
-        distinct: dict[str, int] = {}
-        codes = np.fromiter((distinct.setdefault(s, len(distinct)) for s in strings), np.int32, len(strings))
-        return cls(Names.of(distinct), codes)
+        distinct = {string: code for code, string in enumerate(dict.fromkeys(strings))}
+        return cls(Names.of(distinct), np.fromiter(map(distinct.__getitem__, strings), np.int32, len(strings)))
 
     @classmethod
     def constant(cls, string: str, n: int) -> Coded:

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 SHAPES = b"\0"
 """Behind the partition's prefix: its shapes, ..."""
 ROWS = b"\1"
-"""... then its rows."""
+"""... then its rows, ..."""
+BEHIND = b"\2"
+"""... then nothing."""
 SUFFIX = 14
 """Behind a row's clustering columns: the version's milliseconds, inverted (6 bytes), and the hash of its shape (8)."""
 PIECE = 4096

@@ -13,6 +13,7 @@ from widerow.engine.rocksdb.database import Database, items
 from widerow.engine.rocksdb.families import Families
 from widerow.engine.rocksdb.keys import decode_keys, encode_all, encode_key, encode_part, split_key
 from widerow.engine.rocksdb.pieces import (
+    BEHIND,
     PIECE,
     ROWS,
     FirstReader,
@@ -59,6 +60,8 @@ def bounds(table: Table, key: Key, prefix: bytes, span: Span) -> tuple[bytes, by
     A key that goes on into the clustering columns means the rows it is the start of.
     """
     n = len(table.partition)
+    if span is ALL and len(key) == n:
+        return prefix + ROWS, prefix + BEHIND
     if len(key) == n:
         return span_bounds(table, prefix + ROWS, span)
     start = prefix + ROWS + encode_key(table.clustering, key[n:])
@@ -185,7 +188,7 @@ class SparseScan:
         """Where to go on behind what was read of a partition so far."""
         if not target.reader.done:
             return _Place(target.index, target.family, target.reader.next_key, target.taken)
-        return _Place(0, target.family, target.reader.prefix + b"\2") if everything else _Place(target.index + 1)
+        return _Place(0, target.family, target.reader.prefix + BEHIND) if everything else _Place(target.index + 1)
 
     def _limited(self, piece: Piece, target: _Target, everything: bool) -> Iterator[Rows]:
         """The rows of one partition's piece that its limit still allows."""
@@ -229,7 +232,7 @@ class SparseScan:
                 resumed = start if family == start.family and start.next_key.startswith(prefix + ROWS) else None
                 reader = self._reader(partition, prefix, resumed)
                 yield _Target(0, partition, family, reader, resumed.taken if resumed else 0)
-                key = prefix + b"\2"
+                key = prefix + BEHIND
 
     def _reader(self, partition: Key, prefix: bytes, resumed: _Place | None = None) -> PartitionReader:
         low, high = bounds(self.table, partition, prefix, self.span)
