@@ -6,6 +6,11 @@ from widerow.engine.rows import Key
 from widerow.schema.table import Table
 
 
+def is_windowed(family: str) -> bool:
+    """Whether a column family holds one window of a table, rather than a table."""
+    return "@" in family
+
+
 class Families:
     """The column families of one table."""
 
