@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import time
 from typing import Any
 
@@ -148,6 +151,22 @@ def test_a_tenant_is_made_limited_and_deleted(site: Site) -> None:
     while operator.get("/v1/admin/tenants/brief").status_code != 404:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_reports_carry_the_attributes_their_tenant_wants_stored(site: Site) -> None:
+    operator = site.client(Role.OPERATOR)
+    operator.post("/v1/admin/tenants", json={"name": "mapped", "row_attributes": ["location", "type"]})
+    token = operator.post("/v1/admin/tokens", json={"role": "admin", "tenant": "mapped"}).json()["token"]
+    client = site.client(None)
+    client.headers["Authorization"] = f"Bearer {token}"
+    described = [{"name": "there", "location": "Linz", "type": "pump"}, {"name": "nowhere"}]
+    assert client.post("/v1/devices/batch", json={"devices": described}).status_code == 200
+    reports = [{"device": name, "values": {"a": 1}, "tags": {"shift": "2"}} for name in ("there", "nowhere")]
+    assert client.post("/v1/write", json=reports).status_code == 204
+    for name, tags in (("there", {"location": "Linz", "shift": "2", "type": "pump"}), ("nowhere", {"shift": "2"})):
+        answer = client.get(f"/v1/devices/{name}/series", params={"tags": "true"}, headers={"Accept": "text/csv"})
+        shown = list(csv.DictReader(io.StringIO(answer.text)))
+        assert [{k: v for k, v in json.loads(row["tags"]).items() if k != "widerow_time"} for row in shown] == [tags]
 
 
 def test_tokens_are_made_listed_and_revoked(site: Site) -> None:

@@ -37,6 +37,7 @@ def test_forms_are_what_the_api_shows() -> None:
         "retention": {"raw": "30d", "minute": "90d", "hour": "365d", "day": "forever"},
         "raw_epochs": [{"from": "1970-01-01T00:00:00Z", "raw": "30d"}],
         "registers_devices": True,
+        "row_attributes": [],
         "created": "2027-01-15T08:00:00Z",
         "revision": 3,
     }
@@ -82,6 +83,7 @@ def test_a_form_is_a_patch() -> None:
             "limits": {"series": 9},
             "retention": {"raw": "6h", "minute": 7 * DAY, "hour": "forever"},
             "registers_devices": False,
+            "row_attributes": ["location", "type", "location"],
         },
         TENANT,
     )
@@ -90,6 +92,7 @@ def test_a_form_is_a_patch() -> None:
         limits=Limits(devices=5, series=9),
         retention=Retention(raw_us=6 * HOUR, minute_us=7 * DAY, hour_us=FOREVER),
         registers_devices=False,
+        row_attributes=("type", "location"),
     )
     assert from_json({"profile": {"max_reports_per_s": 10}}, DEVICE).profile == Profile(
         reports_per_s=0.5, max_reports_per_s=10.0
@@ -122,6 +125,8 @@ def test_what_is_wrong_is_named() -> None:
     refused(DEVICE, {"name": "b"}, "name is 'a' and cannot be set")
     refused(TENANT, {"revision": 4}, "revision is 3 and cannot be set")
     refused(TENANT, {"registers_devices": 1}, "give true or false")
+    for attributes in ("type", ["colour"], None, [["type"]]):
+        refused(TENANT, {"row_attributes": attributes}, "row_attributes: give a list of type, location")
     for limit in (-1, 1.5, True, "5", None, 2**60):
         refused(TENANT, {"limits": {"devices": limit}}, "limits.devices: give a whole number")
     refused(METRIC, {"kind": "level"}, "one of gauge, counter, text")

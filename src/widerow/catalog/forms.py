@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 from widerow.model.check import MAX_NAME_BYTES, check_name, check_tenant, name_fault, text_fault
 from widerow.model.device import Device, Metric, MetricKind, Profile
 from widerow.model.errors import Rejected
-from widerow.model.tenant import FOREVER, Limits, Retention, Tenant
+from widerow.model.tenant import FOREVER, ROW_ATTRIBUTES, Limits, Retention, Tenant
 from widerow.model.times import format_duration, format_time, parse_duration
 from widerow.model.token import Token
 
@@ -42,6 +42,7 @@ def to_json(entity: Tenant | Device | Metric | Token) -> Json:
             "retention": {level: _kept(getattr(entity.retention, f"{level}_us")) for level in LEVELS},
             "raw_epochs": [{"from": format_time(e.from_us), "raw": _kept(e.raw_us)} for e in entity.raw_epochs],
             "registers_devices": entity.registers_devices,
+            "row_attributes": list(entity.row_attributes),
             "created": _time(entity.created_us),
             "revision": entity.revision,
         }
@@ -173,6 +174,12 @@ def _flag(key: str, value: object, _current: bool) -> bool:
     return value
 
 
+def _attributes(key: str, value: object, _current: tuple[str, ...]) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(name in ROW_ATTRIBUTES for name in value):
+        raise _wrong(key, f"a list of {', '.join(ROW_ATTRIBUTES)}, or an empty one")
+    return tuple(name for name in ROW_ATTRIBUTES if name in value)
+
+
 def _kind(key: str, value: object, _current: MetricKind) -> MetricKind:
     if not isinstance(value, str) or value not in list(MetricKind):
         raise _wrong(key, f"one of {', '.join(MetricKind)}")
@@ -234,7 +241,13 @@ def _duration(key: str, value: object) -> int:
 
 
 _READERS: dict[type, dict[str, Callable[[str, Any, Any], Any]]] = {
-    Tenant: {"display_name": _text, "limits": _limits, "retention": _retention, "registers_devices": _flag},
+    Tenant: {
+        "display_name": _text,
+        "limits": _limits,
+        "retention": _retention,
+        "registers_devices": _flag,
+        "row_attributes": _attributes,
+    },
     Device: {"display_name": _text, "type": _text, "location": _text, "tags": _tags, "profile": _profile},
     Metric: {"kind": _kind, "unit": _text, "description": _text},
 }

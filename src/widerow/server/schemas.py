@@ -6,6 +6,7 @@ from typing import Any
 
 from widerow.codec.answer import ARROW, CSV, JSON
 from widerow.model.device import MetricKind
+from widerow.model.tenant import ROW_ATTRIBUTES
 from widerow.model.token import Role
 
 Schema = dict[str, Any]
@@ -68,6 +69,7 @@ _TENANT_FIELDS: dict[str, Schema] = {
     "limits": of({"writes_per_s": WHOLE, "storage_bytes": WHOLE, "devices": WHOLE, "series": WHOLE}, ()),
     "retention": of({"raw": TEXT, "minute": TEXT, "hour": TEXT, "day": TEXT}, ()),
     "registers_devices": FLAG,
+    "row_attributes": {"type": "array", "items": {"type": "string", "enum": list(ROW_ATTRIBUTES)}},
 }
 _STORED: dict[str, Schema] = {"created": MAYBE_TIME, "revision": WHOLE}
 _TOKEN_FIELDS: dict[str, Schema] = {
