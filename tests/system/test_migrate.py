@@ -83,10 +83,12 @@ def test_a_store_goes_round_and_comes_back_the_same(tmp_path: Path, on_cassandra
         assert len(points) == 100 + 61, "temp each minute; state but for what was erased of it"
 
 
-def test_a_copy_that_was_killed_goes_on_where_it_was(tmp_path: Path, on_cassandra: str) -> None:
+@pytest.mark.parametrize("engine", ["cassandra", "bigtable"])
+def test_a_copy_that_was_killed_goes_on_where_it_was(tmp_path: Path, engine: str, request: pytest.FixtureRequest) -> None:
     source = filled(tmp_path, devices=6, reports=300)
-    config = replace(Config(), store=Store(url=on_cassandra))
-    first = subprocess.Popen([*COMMAND, source, on_cassandra, "--no-verify"], stderr=subprocess.DEVNULL)
+    url = request.getfixturevalue(f"on_{engine}")
+    config = replace(Config(), store=Store(url=url))
+    first = subprocess.Popen([*COMMAND, source, url, "--no-verify"], stderr=subprocess.DEVNULL)
     target = open_engine(config, SystemClock())
     try:
         target.apply([META])
@@ -102,7 +104,8 @@ def test_a_copy_that_was_killed_goes_on_where_it_was(tmp_path: Path, on_cassandr
     finally:
         first.kill()
         target.close()
-    assert migrate(source, on_cassandra)["same"] is True
+    assert migrate(source, url)["same"] is True
+    assert migrate(url, f"rocksdb:{tmp_path / 'back'}")["same"] is True
 
 
 def test_a_store_that_is_not_empty_is_no_target(tmp_path: Path) -> None:
