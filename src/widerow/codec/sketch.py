@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from widerow.codec.varint import put_varint, take_varint, unzigzag, varint_bytes, zigzag
 from widerow.model.arrays import PAD, Bytes, Codes, Floats, Ints, frozen, lengths
 from widerow.model.errors import Corrupt
 from widerow.model.kernel import inlined, kernel
@@ -223,53 +224,14 @@ def _quantiles(offsets: Ints, bins: Codes, counts: Ints, q: float, out: Floats) 
 # first bin it is the number itself, its sign in the lowest bit.
 
 
-@inlined
-def _varint_bytes(number: Any) -> Any:
-    size = 1
-    while number >= 0x80:
-        number >>= 7
-        size += 1
-    return size
-
-
-@inlined
-def _put_varint(data: Any, at: Any, number: Any) -> Any:
-    while number >= 0x80:
-        data[at] = (number & 0x7F) | 0x80
-        number >>= 7
-        at += 1
-    data[at] = number
-    return at + 1
-
-
-@inlined
-def _take_varint(data: Any, at: Any, stop: Any) -> Any:
-    """The number and where it ends; -1: it does not."""
-    number = np.int64(0)
-    shift = 0
-    while at < stop and shift < 63:
-        byte = np.int64(data[at])
-        number |= (byte & 0x7F) << shift
-        at += 1
-        if byte < 0x80:
-            return number, at
-        shift += 7
-    return np.int64(0), np.int64(-1)
-
-
-@inlined
-def _zigzag(number: Any) -> Any:
-    return (number << 1) ^ (number >> 63)
-
-
 @kernel
 def _sizes(offsets: Ints, bins: Codes, counts: Ints, sizes: Ints) -> None:
     for g in range(len(sizes)):
-        size = 1 + _varint_bytes(offsets[g + 1] - offsets[g])
+        size = 1 + varint_bytes(offsets[g + 1] - offsets[g])
         last = np.int64(0)
         for i in range(offsets[g], offsets[g + 1]):
             b = np.int64(bins[i])
-            size += _varint_bytes(b - last if i > offsets[g] else _zigzag(b)) + _varint_bytes(counts[i])
+            size += varint_bytes(b - last if i > offsets[g] else zigzag(b)) + varint_bytes(counts[i])
             last = b
         sizes[g] = size
 
@@ -279,12 +241,12 @@ def _encode(offsets: Ints, bins: Codes, counts: Ints, starts: Ints, data: Bytes)
     for g in range(len(offsets) - 1):
         at = starts[g]
         data[at] = FORMAT
-        at = _put_varint(data, at + 1, offsets[g + 1] - offsets[g])
+        at = put_varint(data, at + 1, offsets[g + 1] - offsets[g])
         last = np.int64(0)
         for i in range(offsets[g], offsets[g + 1]):
             b = np.int64(bins[i])
-            at = _put_varint(data, at, b - last if i > offsets[g] else _zigzag(b))
-            at = _put_varint(data, at, counts[i])
+            at = put_varint(data, at, b - last if i > offsets[g] else zigzag(b))
+            at = put_varint(data, at, counts[i])
             last = b
 
 
@@ -293,7 +255,7 @@ def _count_bins(data: Bytes, starts: Ints, sizes: Ints) -> bool:
     for g in range(len(starts) - 1):
         if starts[g] == starts[g + 1] or data[starts[g]] != FORMAT:
             return False
-        count, at = _take_varint(data, starts[g] + 1, starts[g + 1])
+        count, at = take_varint(data, starts[g] + 1, starts[g + 1])
         if at < 0 or count > starts[g + 1] - starts[g]:
             return False
         sizes[g + 1] = count
@@ -305,16 +267,16 @@ def _decode(data: Bytes, starts: Ints, offsets: Ints, bins: Codes, counts: Ints)
     """False: the bytes end early or late, or a bin or a count cannot be."""
     for g in range(len(starts) - 1):
         stop = starts[g + 1]
-        _, at = _take_varint(data, starts[g] + 1, stop)
+        _, at = take_varint(data, starts[g] + 1, stop)
         last = np.int64(0)
         for i in range(offsets[g], offsets[g + 1]):
-            step, at = _take_varint(data, at, stop)
+            step, at = take_varint(data, at, stop)
             if at < 0:
                 return False
-            count, at = _take_varint(data, at, stop)
+            count, at = take_varint(data, at, stop)
             if at < 0 or count == 0:
                 return False
-            b = last + step if i > offsets[g] else (step >> 1) ^ -(step & 1)
+            b = last + step if i > offsets[g] else unzigzag(step)
             if abs(b) >= 1 << 30 or (i > offsets[g] and step == 0):
                 return False
             bins[i] = b

@@ -100,7 +100,7 @@ def stacked(parts: Sequence[Stats]) -> Stats:
 
 
 def _stats(columns: list[Any], sketch: Sketches) -> Stats:
-    return Stats(*columns, sketch=sketch)
+    return Stats(**dict(zip(COLUMNS, columns, strict=True)), sketch=sketch)
 
 
 @inlined
