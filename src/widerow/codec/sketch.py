@@ -36,6 +36,10 @@ _MIDDLE = 2 / (1 + _GAMMA)
 _OFFSET = 1 << 16
 """Added to the bins of positive values: more than the bins of all values below 1, so that their numbers are positive."""
 
+_FEW = 32
+_NEARBY = 4096
+"""Bins of so wide a range (two values of which one is 10^35 times the other) are counted in an array rather than sorted."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sketches:
@@ -178,22 +182,27 @@ def _collected(bins: Codes, counts: Ints, offsets: Ints) -> tuple[Ints, Codes, I
 @kernel
 def _collect(bins: Codes, counts: Ints, offsets: Ints, cuts: Ints) -> int:
     """In place: nothing moves behind where it was."""
+    histogram = np.zeros(_NEARBY, np.int64)
     used = 0
     cuts[0] = 0
     for g in range(len(offsets) - 1):
         start, stop = offsets[g], offsets[g + 1]
-        if stop - start > 64:
-            order = np.argsort(bins[start:stop], kind="mergesort")
-            bins[start:stop] = bins[start:stop][order]
-            counts[start:stop] = counts[start:stop][order]
-        else:
-            for i in range(start + 1, stop):
-                b, c = bins[i], counts[i]
-                j = i - 1
-                while j >= start and bins[j] > b:
-                    bins[j + 1], counts[j + 1] = bins[j], counts[j]
-                    j -= 1
-                bins[j + 1], counts[j + 1] = b, c
+        low, high = np.int64(0), np.int64(-1)
+        if stop > start:
+            low, high = np.int64(bins[start]), np.int64(bins[start])
+        for i in range(start, stop):
+            low, high = min(low, np.int64(bins[i])), max(high, np.int64(bins[i]))
+        if stop - start > _FEW and high - low < _NEARBY:
+            for i in range(start, stop):
+                histogram[bins[i] - low] += counts[i]
+            for k in range(high - low + 1):
+                if histogram[k]:
+                    bins[used], counts[used] = low + k, histogram[k]
+                    histogram[k] = 0
+                    used += 1
+            cuts[g + 1] = used
+            continue
+        _sort(bins, counts, start, stop)
         for i in range(start, stop):
             if used > cuts[g] and bins[used - 1] == bins[i]:
                 counts[used - 1] += counts[i]
@@ -202,6 +211,22 @@ def _collect(bins: Codes, counts: Ints, offsets: Ints, cuts: Ints) -> int:
                 used += 1
         cuts[g + 1] = used
     return used
+
+
+@inlined
+def _sort(bins: Any, counts: Any, start: Any, stop: Any) -> None:
+    if stop - start > _FEW:
+        order = np.argsort(bins[start:stop], kind="mergesort")
+        bins[start:stop] = bins[start:stop][order]
+        counts[start:stop] = counts[start:stop][order]
+        return
+    for i in range(start + 1, stop):
+        b, c = bins[i], counts[i]
+        j = i - 1
+        while j >= start and bins[j] > b:
+            bins[j + 1], counts[j + 1] = bins[j], counts[j]
+            j -= 1
+        bins[j + 1], counts[j + 1] = b, c
 
 
 @kernel
