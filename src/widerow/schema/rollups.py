@@ -31,6 +31,15 @@ LEVELS = (MINUTES, HOURS, DAYS)
 """From fine to coarse. Windows and periods begin at multiples of their widths since 1970, in UTC."""
 
 
+DIRTY = Table(
+    "dirty",
+    partition=(KeyColumn("tenant_id"), KeyColumn("shard", "int")),
+    clustering=(KeyColumn("hour_us", "int"), KeyColumn("device_id")),
+    columns=("since_us",),
+)
+"""Hours of devices whose rollups may not say what their reports say. Written before the reports, removed after the roll."""
+
+
 @lru_cache(maxsize=256)
 def rollups(level: Level, keep_us: int) -> Table:
     """The rollups of one level and retention class (0: for ever)."""
