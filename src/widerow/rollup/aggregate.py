@@ -9,10 +9,13 @@ Text is not summed up yet.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from widerow.codec.record import decode, encode_stats, encode_values
+from widerow.codec.stats import Stats
+from widerow.codec.stats import stacked as stacked_stats
 from widerow.engine.rows import NEVER, Rows
 from widerow.model.arrays import Bytes, Codes, Floats, Ints, lengths
 from widerow.model.batch import CellKind, Cells
@@ -38,6 +41,46 @@ def coarser_of(tenant: str, finer: Sequence[Rows], level: Level, *, keep_us: int
     stats = decode(cells.texts.take(cells.text), cells.time_us)
     records = encode_stats(cells.start_us, stats.merged(cells.offsets))
     return cells.rows(tenant, level, records, keep_us=keep_us, version_us=version_us)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Summary:
+    """Statistics by device, metric and window; each of these stands in it once, in that order."""
+
+    device: Coded
+    metric: Coded
+    start_us: Ints
+    stats: Stats
+
+    def __len__(self) -> int:
+        return len(self.start_us)
+
+
+def summary_of_raw(raw: Sequence[Rows], width_us: int) -> Summary:
+    """Of raw reports, over windows of any width."""
+    cells = _Gathered(raw, "event_us", _NUMBER, width_us)
+    return cells.summary(Stats.of(cells.time_us, cells.number, cells.offsets))
+
+
+def summary_of_rollups(rows: Sequence[Rows], width_us: int) -> Summary:
+    """Of the rows of one level, over windows that are whole windows of it."""
+    cells = _Gathered(rows, "start_us", _RECORD, width_us)
+    return cells.summary(decode(cells.texts.take(cells.text), cells.time_us).merged(cells.offsets))
+
+
+def combined(parts: Sequence[Summary]) -> Summary:
+    """Summaries of disjoint times, in order of time, as one. At least one."""
+    if len(parts) == 1:
+        return parts[0]
+    device, metric = united([p.device for p in parts]), _by_name(united([p.metric for p in parts]))
+    start_us = np.concatenate([p.start_us for p in parts])
+    order = np.lexsort((start_us, metric.codes, device.codes))  # stable: parts of one window stay in order of time
+    device, metric, start_us = device.take(order), metric.take(order), start_us[order]
+    first = np.ones(len(order), np.bool_)
+    first[1:] = (np.diff(device.codes) != 0) | (np.diff(metric.codes) != 0) | (np.diff(start_us) != 0)
+    heads = np.flatnonzero(first)
+    stats = stacked_stats([p.stats for p in parts]).take(order).merged(np.append(heads, len(order)))
+    return Summary(device.take(heads), metric.take(heads), start_us[heads], stats)
 
 
 class _Gathered:
@@ -77,8 +120,14 @@ class _Gathered:
         group_window = filled // per_metric
         self.metrics, self.metric = metric.names, (filled % per_metric).astype(np.int32)
         self.start_us: Ints = start_us[heads][group_window]
+        self._device_of_group = device.take(heads[group_window])
         shown, self._row_of_group = np.unique(group_window, return_inverse=True)
         self._device, self._row_start_us = device.take(heads[shown]), start_us[heads[shown]]
+
+    def summary(self, stats: Stats) -> Summary:
+        device, metric = self._device_of_group, Coded(self.metrics, self.metric)
+        order = np.lexsort((self.start_us, metric.codes, device.codes))
+        return Summary(device.take(order), metric.take(order), self.start_us[order], stats.take(order))
 
     def rows(self, tenant: str, level: Level, records: Names, *, keep_us: int, version_us: int) -> Rows:
         """The records as rows of the level's table."""

@@ -32,9 +32,11 @@ class Rollups:
             self._applied.add(table.name)
         return table
 
-    def read(self, tenant: Tenant, devices: Sequence[str], level: Level, span: TimeSpan) -> list[Rows]:
+    def read(
+        self, tenant: Tenant, devices: Sequence[str], level: Level, span: TimeSpan, *, metrics: Sequence[str] | None = None
+    ) -> list[Rows]:
         """The rollups of devices whose windows begin within a span."""
         first = span.start_us - span.start_us % level.period_us
         periods = range(first, span.stop_us, level.period_us)
         keys: list[Key] = [(tenant.name, device, period) for device in devices for period in periods]
-        return list(self._engine.scan(self.table(tenant, level), keys, Span(span.start_us, span.stop_us)))
+        return list(self._engine.scan(self.table(tenant, level), keys, Span(span.start_us, span.stop_us), columns=metrics))

@@ -132,7 +132,15 @@ class Telemetry:
             chunks = self._engine.scan(table, keys, Span(part.start_us, part.stop_us), columns=metrics)
             yield part, [rows for chunk in chunks if len(rows := drop_erased_rows(marks, chunk))]
 
-    def read_many(self, tenant: Tenant, devices: Sequence[str], span: TimeSpan, *, beyond_us: int = 0) -> list[Rows]:
+    def read_many(
+        self,
+        tenant: Tenant,
+        devices: Sequence[str],
+        span: TimeSpan,
+        *,
+        metrics: Sequence[str] | None = None,
+        beyond_us: int = 0,
+    ) -> list[Rows]:
         """Live rows of many devices, all at once: for spans of an hour or so. `beyond_us`: so much beyond the retention."""
         marks = self.erasure.marks(tenant.name)
         wanted: dict[tuple[Table, TimeSpan], list[Key]] = {}
@@ -144,7 +152,9 @@ class Telemetry:
         found = (
             drop_erased_rows(marks, chunk)
             for (table, part), keys in wanted.items()
-            for chunk in self._engine.scan(table, list(dict.fromkeys(keys)), Span(part.start_us, part.stop_us))
+            for chunk in self._engine.scan(
+                table, list(dict.fromkeys(keys)), Span(part.start_us, part.stop_us), columns=metrics
+            )
         )
         return [rows for rows in found if len(rows)]
 
