@@ -113,7 +113,10 @@ def _devices(place: Place, folder: Path) -> None:
     assert (device["location"], device["tags"]) == ("Hall 4", {"a": "b"})
     place.run("device", "set", "made", "--tenant", "acme", "--type", "pump", code=1)
     place.run("device", "set", "made", "--tenant", "acme", "--type", "pump", "--create")
+    place.run("device", "set", "made", "--tenant", "acme", "--rate", "100", "--metrics-per-report", "50")
     place.run("device", "show", "made", "--tenant", "acme", keep=False)
+    made = json.loads(place.run("device", "show", "made", "--tenant", "acme", "--json", keep=False))
+    assert [(e["bucket"], e["sub_buckets"]) for e in made["placement"]] == [("15m", 128)]
     place.run("device", "list", "--tenant", "acme")
     found = json.loads(place.run("device", "list", "--tenant", "acme", "--tag", "a=b", "--json", keep=False))
     assert [d["name"] for d in found] == [ODD]

@@ -52,6 +52,11 @@ def test_a_declared_rate_gives_a_device_other_buckets(site: Site) -> None:
     profile = {"profile": {"reports_per_s": 5}}
     placement = client.patch("/v1/devices/fast", json=profile).json()["placement"]
     assert [(epoch["bucket"], epoch["sub_buckets"]) for epoch in placement] == [("15m", 1)]
+    assert client.patch("/v1/devices/fast", json={**profile, "type": "pump"}).json()["placement"] == placement
+    heavier = client.patch("/v1/devices/fast", json={"profile": {"metrics_per_report": 100}}).json()
+    assert [(epoch["bucket"], epoch["sub_buckets"]) for epoch in heavier["placement"]] == [("15m", 1), ("15m", 8)]
+    too_much = client.patch("/v1/devices/fast", json={"profile": {"reports_per_s": 1e6}})
+    assert (too_much.status_code, too_much.json()["error"]["code"]) == (400, "profile")
     batch = client.post("/v1/devices/batch", json={"devices": [{"name": "slow", "profile": {"reports_per_s": 0.001}}]})
     assert batch.json()["created"] == 1
     assert client.get("/v1/devices/slow").json()["placement"][0]["bucket"] == "6h"

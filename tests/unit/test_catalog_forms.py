@@ -47,7 +47,7 @@ def test_forms_are_what_the_api_shows() -> None:
         "type": "pump",
         "location": "",
         "tags": {"floor": "1"},
-        "profile": {"reports_per_s": 0.5, "max_reports_per_s": 0.0},
+        "profile": {"reports_per_s": 0.5, "max_reports_per_s": 0.0, "metrics_per_report": 0},
         "created": "2027-01-15T08:00:00Z",
         "revision": 1,
     }
@@ -97,6 +97,9 @@ def test_a_form_is_a_patch() -> None:
     assert from_json({"profile": {"max_reports_per_s": 10}}, DEVICE).profile == Profile(
         reports_per_s=0.5, max_reports_per_s=10.0
     )
+    assert from_json({"profile": {"metrics_per_report": 12}}, DEVICE).profile == Profile(
+        reports_per_s=0.5, metrics_per_report=12
+    )
     assert from_json({"kind": "counter"}, METRIC) == replace(METRIC, kind=MetricKind.COUNTER)
 
 
@@ -115,7 +118,7 @@ def test_what_is_wrong_is_named() -> None:
         assert says in str(caught.value)
 
     refused(DEVICE, {"colour": "red"}, "unknown key 'colour': use display_name, type, location, tags, profile")
-    refused(DEVICE, {"profile": {"rate": 1}}, "unknown key 'profile.rate': use reports_per_s, max_reports_per_s")
+    refused(DEVICE, {"profile": {"rate": 1}}, "use reports_per_s, max_reports_per_s, metrics_per_report")
     refused(TENANT, {"limits": {"wings": 1}}, "use writes_per_s, storage_bytes, devices, series")
     refused(TENANT, {"retention": {"raw_us": 1}}, "use raw, minute, hour, day")
     refused(DEVICE, [], "give an object")
@@ -142,6 +145,10 @@ def test_what_is_wrong_is_named() -> None:
     refused(DEVICE, {"profile": {"reports_per_s": 10**400}}, "give a number")
     refused(DEVICE, {"profile": {"reports_per_s": -1}}, "give 0 to 1000000", "profile")
     refused(DEVICE, {"profile": {"reports_per_s": float("nan")}}, "give 0 to 1000000", "profile")
+    for count in ("1", 1.5, True, None, 10**5000):
+        refused(DEVICE, {"profile": {"metrics_per_report": count}}, "profile.metrics_per_report: give a whole number")
+    refused(DEVICE, {"profile": {"metrics_per_report": 1001}}, "give 0 (unknown) to 1000", "profile")
+    refused(DEVICE, {"profile": {"reports_per_s": 1705}}, "profile: 1705 reports/s of 10 values are too many", "profile")
     refused(TENANT, {"retention": {"raw": 1.5}}, 'give a duration such as "30d"')
     refused(TENANT, {"retention": {"raw": "soon"}}, "give a whole number and a unit", "duration")
     refused(TENANT, {"retention": {"raw": "1s"}}, "give 1h to 7300d", "retention")

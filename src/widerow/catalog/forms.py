@@ -111,6 +111,9 @@ def check(entity: Tenant | Device | Metric) -> None:
         for tag, content in entity.tags.items():
             check_name("tag", tag)
             _check_text(f"tags.{tag}", content, MAX_NAME_BYTES)
+        overload = entity.profile.overload()
+        if overload:
+            raise Rejected(f"profile: {overload}", code="profile")
     else:
         check_name("metric", entity.name)
         _check_label("unit", entity.unit)
@@ -210,14 +213,15 @@ def _limits(key: str, value: object, current: Limits) -> Limits:
 
 
 def _profile(key: str, value: object, current: Profile) -> Profile:
-    changes = {}
-    for name, rate in _mapping(key, value).items():
+    changes: Json = {}
+    for name, number in _mapping(key, value).items():
         if name not in _plain(current):
             raise _unknown(f"{key}.{name}", list(_plain(current)))
-        # The bound is here, too: an int too long for a float must not reach the profile's own check.
-        if isinstance(rate, bool) or not isinstance(rate, int | float) or rate > MAX_LIMIT:
-            raise _wrong(f"{key}.{name}", "a number of reports per second")
-        changes[name] = float(rate)
+        whole = name == "metrics_per_report"
+        # The bound is here, too: an int too long for a float, or to be printed, must not reach the profile's own check.
+        if isinstance(number, bool) or not isinstance(number, int if whole else int | float) or number > MAX_LIMIT:
+            raise _wrong(f"{key}.{name}", "a whole number of values" if whole else "a number of reports per second")
+        changes[name] = number if whole else float(number)
     return replace(current, **changes)
 
 

@@ -93,6 +93,7 @@ def set_(
     ] = None,
     rate: Annotated[float | None, typer.Option("--rate", help="Reports per second it usually sends.")] = None,
     max_rate: Annotated[float | None, typer.Option("--max-rate", help="Reports per second it may send; 0: any.")] = None,
+    metrics: Annotated[int | None, typer.Option("--metrics-per-report", help="Values a report has; 0: not known.")] = None,
     create: Annotated[
         bool, typer.Option("--create", help="Register the device if it is not known.", show_default=False)
     ] = False,
@@ -106,7 +107,7 @@ def set_(
     tags: dict[str, str | None] = {**pairs(tag, "--tag"), **dict.fromkeys(untag or ())}
     if tags:
         form["tags"] = tags
-    profile = {"reports_per_s": rate, "max_reports_per_s": max_rate}
+    profile = {"reports_per_s": rate, "max_reports_per_s": max_rate, "metrics_per_report": metrics}
     profile = {name: value for name, value in profile.items() if value is not None}
     if profile:
         form["profile"] = profile
@@ -148,7 +149,7 @@ def import_(
     """Register and describe many devices at once. Those that exist are then as the file says; others stay.
 
     JSON: an array of objects, as `device list --json` gives them; NDJSON: one on each line. CSV: a column `name`, and any of
-    display_name, type, location, reports_per_s, max_reports_per_s and tag:NAME.
+    display_name, type, location, reports_per_s, max_reports_per_s, metrics_per_report and tag:NAME.
 
     Example: widerow device import fleet.csv --tenant acme
     """

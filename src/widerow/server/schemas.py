@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from widerow.codec.answer import ARROW, CSV, JSON
-from widerow.model.device import MetricKind
+from widerow.model.device import MAX_METRICS_PER_REPORT, MetricKind
 from widerow.model.tenant import ROW_ATTRIBUTES
 from widerow.model.token import Role
 
@@ -57,7 +57,14 @@ _DEVICE_FIELDS: dict[str, Schema] = {
     "type": TEXT,
     "location": TEXT,
     "tags": {"type": "object", "additionalProperties": {"type": ["string", "null"]}},
-    "profile": of({"reports_per_s": NUMBER, "max_reports_per_s": NUMBER}, ()),
+    "profile": of(
+        {
+            "reports_per_s": NUMBER,
+            "max_reports_per_s": NUMBER,
+            "metrics_per_report": {**WHOLE, "maximum": MAX_METRICS_PER_REPORT},
+        },
+        (),
+    ),
 }
 _METRIC_FIELDS: dict[str, Schema] = {
     "kind": {"type": "string", "enum": list(MetricKind)},
