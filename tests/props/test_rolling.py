@@ -5,29 +5,19 @@ from __future__ import annotations
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from contract.rollup_suite import DEVICES, NOW, TENANT, Site, check_law
 from widerow.engine.memory import MemoryEngine
-from widerow.engine.port import Engine
 from widerow.engine.rocksdb import RocksEngine, RocksSettings
 from widerow.model.batch import Report, batch_of
-from widerow.model.tenant import Tenant
-from widerow.model.times import DAY, HOUR, MS, SECOND, ManualClock, TimeSpan
-from widerow.rollup.marks import Marks, Unit
-from widerow.rollup.roll import Roller
-from widerow.rollup.store import Rollups
+from widerow.model.times import HOUR, SECOND, ManualClock
+from widerow.rollup.marks import Unit
 from widerow.schema.rollups import LEVELS
-from widerow.schema.tables import TABLES
-from widerow.telemetry.store import Telemetry, TelemetrySettings
-
-NOW = 1_800_000_000_000_000
-DEVICES = ("a", "b", "ü#/")
-TENANT = Tenant(name="acme")
 
 cells = st.tuples(
     st.sampled_from(DEVICES),
@@ -40,87 +30,6 @@ others = st.tuples(st.sampled_from(["roll", "roll", "restart", "again", "fail"])
 histories = st.lists(writes | others, max_size=14)
 
 SMALL = RocksSettings(cache_bytes=1 << 20, write_buffer_bytes=1 << 20, reserve_bytes=0)
-
-Records: TypeAlias = dict[Any, bytes]
-
-
-class Site:
-    """A store with what writes and rolls it; `restart` forgets everything that is not in the store."""
-
-    def __init__(self, engine: Engine, clock: ManualClock) -> None:
-        self.engine, self.clock = engine, clock
-        engine.apply(TABLES)
-        self.restart()
-
-    def restart(self) -> None:
-        settings = TelemetrySettings(max_future_us=HOUR, refresh_us=SECOND)
-        self.telemetry = Telemetry(self.engine, self.clock, settings)
-        self.marks = Marks(self.engine, self.clock)
-        self.rollups = Rollups(self.engine)
-        self.roller = Roller(self.engine, self.telemetry, self.rollups, self.marks, self.clock)
-
-    def write(self, reports: list[Report], *, written: bool = True) -> None:
-        batch = batch_of(reports)
-        plan, marks = self.telemetry.plan(TENANT, batch), self.marks.plan(TENANT.name, batch)
-        # A write that fails leaves whole earlier entries: here the marks alone.
-        self.engine.write([*marks.changes, *plan.changes] if written else marks.changes)
-        if not written:
-            self.telemetry.failed(plan)
-        self.marks.settle(marks, written=written)
-
-    def roll(self, most: int | None = None) -> None:
-        for unit in list(self.marks.units([TENANT.name]))[:most]:
-            self.roller.roll(TENANT, unit)
-
-    def records(self) -> Records:
-        """(level, device, window, metric) -> record."""
-        found: Records = {}
-        span = TimeSpan(NOW - 40 * DAY, NOW + DAY)
-        for level in LEVELS:
-            for device in DEVICES:
-                for rows in self.rollups.read(TENANT, [device], level, span):
-                    starts = np.asarray(rows.keys["start_us"])
-                    for i in range(len(rows)):
-                        for c in range(int(rows.cells.offsets[i]), int(rows.cells.offsets[i + 1])):
-                            key = (level.name, device, int(starts[i]), rows.cells.names[int(rows.cells.name[c])])
-                            assert key not in found
-                            found[key] = rows.cells.texts.bytes_at(int(rows.cells.text[c]))
-        return found
-
-
-def reports_of(cells: list[tuple[str, int, str, float]], version_us: int) -> list[Report]:
-    """One report for each device and time; of a metric that is given twice the last counts."""
-    rows: dict[tuple[str, int], dict[str, float | str]] = {}
-    for device, at, metric, value in cells:
-        rows.setdefault((device, at), {})[metric] = value
-    return [Report(device, at, values, {}, version_us) for (device, at), values in rows.items()]
-
-
-def check_law(engine: Engine, clock: ManualClock, history: list[Any]) -> None:
-    site, sent = Site(engine, clock), []
-    for n, action in enumerate(history):
-        clock.time_us += 7 * MS
-        if action[0] == "write":
-            # Some come with the version of long ago: a replay, or a slow way.
-            batch = reports_of(action[1], NOW + (n - action[2]) * MS * 10)
-            sent.append(batch)
-            site.write(batch)
-        elif action[0] == "again" and sent:
-            site.write(sent[n % len(sent)])
-        elif action[0] == "fail":
-            site.write(reports_of([("a", NOW - HOUR, "temp", 1.0)], NOW), written=False)
-        elif action[0] == "restart":
-            site.restart()
-        else:
-            site.roll(most=2)
-    site.roll()
-    assert not list(site.marks.units([TENANT.name])), "everything that was marked is rolled"
-    alone_clock = ManualClock(clock.time_us)
-    alone = Site(MemoryEngine(alone_clock), alone_clock)
-    for batch in sent:
-        alone.write(batch)
-    alone.roll()
-    assert site.records() == alone.records()
 
 
 @given(histories)
@@ -148,7 +57,9 @@ def site() -> Site:
 
 
 def marked(site: Site) -> list[Unit]:
-    return list(site.marks.units([TENANT.name]))
+    found = list(site.marks.units([TENANT.name]))
+    assert sorted(site.marks.pending()) == found, "what is known is what is stored"
+    return found
 
 
 def test_an_hour_of_a_device_is_marked_once_and_again_after_it_was_taken(site: Site) -> None:

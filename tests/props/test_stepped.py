@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from props.test_rolling import DEVICES, NOW, TENANT, Site, cells, reports_of
+from contract.rollup_suite import DEVICES, NOW, TENANT, Site, reports_of
+from props.test_rolling import cells
 from widerow.codec.sketch import RELATIVE_ERROR
 from widerow.engine.memory import MemoryEngine
+from widerow.model.names import Names
 from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND, ManualClock, TimeSpan
 from widerow.query.stepped import AGGREGATES, Stepped, stepped
 from widerow.rollup.aggregate import summary_of_raw
@@ -33,7 +35,7 @@ def test_no_seam_shows(history: list[tuple[list[tuple[str, int, str, float]], bo
         if roll:
             site.roll(most=3)
     span = TimeSpan(min(a, b), max(a, b))
-    dirty = {unit.hour_us for unit in site.marks.units([TENANT.name])}
+    dirty = site.marks.dirty_hours(TENANT.name, Names.of(DEVICES))
     found = stepped(site.telemetry, site.rollups, TENANT, DEVICES, span=span, step_us=step_us, dirty_hours=dirty)
     raw = site.telemetry.read_many(TENANT, DEVICES, span)
     want = Stepped(summary_of_raw(raw, step_us), step_us, {})

@@ -87,6 +87,7 @@ class Marks:
         self._generation = 0
         self._under_way: dict[int, int] = {}
         self._last_us = 0
+        self._pending: dict[Unit, int] = {}
         engine.apply([DIRTY])
 
     # -- writing
@@ -104,7 +105,9 @@ class Marks:
             rows = np.flatnonzero(fresh)
             plan = MarkPlan([], tenant, ids[rows], self._generation)
         if len(rows):
-            plan.changes.append((DIRTY, _mark_rows(tenant, batch.device.take(rows), hour_us[rows], version_us)))
+            marks = _mark_rows(tenant, batch.device.take(rows), hour_us[rows], version_us)
+            plan.changes.append((DIRTY, marks))
+            self._note(_units(tenant, marks), version_us)
         return plan
 
     def settle(self, plan: MarkPlan, *, written: bool) -> None:
@@ -122,12 +125,30 @@ class Marks:
     # -- rolling
 
     def units(self, tenants: Iterable[str]) -> Iterator[Unit]:
-        """Everything that is marked, oldest first within each shard, whichever process marked it."""
+        """Everything that is marked in the store, whichever process marked it. A unit may come twice."""
         for tenant in tenants:
             for rows in self._engine.scan(DIRTY, [(tenant, shard) for shard in range(SHARDS)]):
-                hours, shards = np.asarray(rows.keys["hour_us"]), np.asarray(rows.keys["shard"])
-                for hour_us, shard in sorted(set(zip(hours.tolist(), shards.tolist(), strict=True))):
-                    yield Unit(tenant, hour_us, shard)
+                yield from _units(tenant, rows)
+
+    def recover(self, tenants: Iterable[str]) -> None:
+        """Learn what processes before this one left to be rolled."""
+        self._note(self.units(tenants), 0)
+
+    def pending(self) -> dict[Unit, int]:
+        """What this process knows to be marked, and when it was last."""
+        with self._lock:
+            return dict(self._pending)
+
+    def dirty_hours(self, tenant: str, devices: Names) -> set[int]:
+        """Hours in which any of the devices may be marked."""
+        shards = set(shards_of(devices).tolist())
+        with self._lock:
+            return {unit.hour_us for unit in self._pending if unit.tenant == tenant and unit.shard in shards}
+
+    def _note(self, units: Iterable[Unit], at_us: int) -> None:
+        for unit in units:
+            with self._lock:
+                self._pending[unit] = max(at_us, self._pending.get(unit, 0))
 
     def take(self, unit: Unit) -> Taken:
         """From here on what is written to the unit is marked again. Waits until what was planned before is settled."""
@@ -139,7 +160,7 @@ class Marks:
             self._last_us = version_us + MS  # marks planned later are newer
             generation, self._generation = self._generation, self._generation + 1
             self._lock.wait_for(lambda: all(g > generation for g in self._under_way))
-        devices = []
+        devices: list[str] = []
         span = Span(unit.hour_us, unit.hour_us + 1)
         for rows in self._engine.scan(DIRTY, [(unit.tenant, unit.shard)], span):
             column = rows.keys["device_id"]
@@ -152,6 +173,15 @@ class Marks:
         unit = taken.unit
         span = Span(unit.hour_us, unit.hour_us + 1)
         self._engine.delete(DIRTY, [(unit.tenant, unit.shard)], span, version_us=taken.version_us)
+        with self._lock:
+            if self._pending.get(unit, 0) <= taken.version_us:
+                self._pending.pop(unit, None)
+
+
+def _units(tenant: str, marks: Rows) -> list[Unit]:
+    """The units that rows of marks are of, oldest first."""
+    hours, shards = np.asarray(marks.keys["hour_us"]), np.asarray(marks.keys["shard"])
+    return sorted({Unit(tenant, hour_us, shard) for hour_us, shard in zip(hours.tolist(), shards.tolist(), strict=True)})
 
 
 def _mark_rows(tenant: str, device: Coded, hour_us: Ints, version_us: int) -> Rows:
