@@ -177,6 +177,10 @@ class Marks:
             if self._pending.get(unit, 0) <= taken.version_us:
                 self._pending.pop(unit, None)
 
+    def forget(self, unit: Unit) -> None:
+        """Nobody will roll it any more."""
+        self.finish(Taken(unit, (), self.take(unit).version_us))
+
 
 def _units(tenant: str, marks: Rows) -> list[Unit]:
     """The units that rows of marks are of, oldest first."""
