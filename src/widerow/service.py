@@ -182,7 +182,9 @@ class Service:
             for tenant, mark, place in unfinished:
                 devices = [mark.device] if mark.device else [d.name for d in self.catalog.devices.list(tenant).devices]
                 self.telemetry.purge(tenant, mark, devices)
-                if mark.whole and not mark.device:
+                if mark.whole and mark.device:
+                    self.catalog.devices.forget_predecessors(tenant, mark.device)
+                elif mark.whole:
                     self.catalog.devices.delete_all(tenant)
                     self.catalog.metrics.delete_all(tenant)
                 self.telemetry.erasure.finish(tenant, mark, place)
