@@ -132,9 +132,15 @@ class Service:
             places.add_epoch(tenant.name, device.name, epoch)
 
     def delete_device(self, tenant: Tenant, name: str, *, expected: int | None = None) -> None:
-        """Forget a device and erase its data: unreadable on return, off the disk soon after."""
-        self.catalog.devices.delete(tenant.name, name, expected=expected)
-        self._erase(tenant, device=name)
+        """Forget a device and erase its data: unreadable on return, off the disk soon after.
+
+        Should anything fail the device is still there, and deleting it again finishes the job. With an `expected` revision
+        nothing is erased unless it is at that one.
+        """
+        self.catalog.devices.delete(
+            tenant.name, name, expected=expected, first=lambda: self.telemetry.erase(tenant, device=name)
+        )
+        self._begin_purge()
 
     def create_tenant(self, tenant: Tenant) -> Tenant:
         """A new tenant. One of that name that is being deleted must be gone first."""
@@ -157,6 +163,9 @@ class Service:
 
     def _erase(self, tenant: Tenant, *, device: str = "", metric: str = "", span: TimeSpan = EVER) -> None:
         self.telemetry.erase(tenant, device=device, metric=metric, span=span)
+        self._begin_purge()
+
+    def _begin_purge(self) -> None:
         self._wait_for_next_ms()
         if self._housekeeper:
             self._housekeeper.wake()
@@ -176,7 +185,9 @@ class Service:
             for tenant, mark, place in unfinished:
                 devices = [mark.device] if mark.device else [d.name for d in self.catalog.devices.list(tenant).devices]
                 self.telemetry.purge(tenant, mark, devices)
-                if mark.whole and not mark.device:
+                if mark.whole and mark.device:
+                    self.catalog.devices.forget_predecessors(tenant, mark.device)
+                elif mark.whole:
                     self.catalog.devices.delete_all(tenant)
                     self.catalog.metrics.delete_all(tenant)
                 self.telemetry.erasure.finish(tenant, mark, place)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from uuid import uuid4
 
@@ -19,6 +20,7 @@ from widerow.config import Config, Store
 from widerow.engine.open import open_engine
 from widerow.migrate.copy import progress_of
 from widerow.model.batch import Report, batch_of
+from widerow.model.device import Device
 from widerow.model.names import Names
 from widerow.model.tenant import Retention, Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, MS, SystemClock, TimeSpan
@@ -30,7 +32,7 @@ COMMAND = [sys.executable, "-m", "widerow.cli.main", "migrate"]
 
 
 def filled(folder: Path, devices: int, reports: int) -> str:
-    """An embedded store with corrections, texts, tags, two retention classes and something erased."""
+    """An embedded store with corrections, texts, tags, two retention classes, changed devices and something erased."""
     url = f"rocksdb:{folder / 'store'}"
     with Service.open(replace(Config(), store=Store(url=url, cache_mib=16, write_buffer_mib=16, reserve_mib=0))) as service:
         now = service.clock.now_us() // MS * MS
@@ -46,6 +48,9 @@ def filled(folder: Path, devices: int, reports: int) -> str:
                 ]
                 sent += [Report(device, r.time_us, {"temp": -1.0}, {}, now + MS) for r in sent[::5]]
                 service.telemetry.write(tenant, batch_of(sent))
+            for n in range(15):
+                moved = [Device(name=f"press {d}/#ü", location=f"Hall {n}") for d in range(devices)]
+                service.catalog.devices.apply(tenant, moved)
             service.delete_device(tenant, "press 0/#ü")
             service.telemetry.erase(tenant, metric="state", span=TimeSpan(now - 2 * HOUR, now - HOUR))
     return url
@@ -81,6 +86,9 @@ def test_a_store_goes_round_and_comes_back_the_same(tmp_path: Path, on_cassandra
         span = TimeSpan(now - DAY, now)
         points = service.queries.series(tenant, "press 1/#ü", span=span, limit=10_000).points
         assert len(points) == 100 + 61, "temp each minute; state but for what was erased of it"
+        states = service.catalog.devices.history("acme", "press 1/#ü")
+        assert [state.device.location for state in states] == [f"Hall {14 - n}" for n in range(11)]
+        assert all(newer.from_us == older.until_us > 0 for newer, older in pairwise(states))
 
 
 @pytest.mark.parametrize("engine", ["cassandra", "bigtable"])

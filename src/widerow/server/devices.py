@@ -53,6 +53,16 @@ def get_device(call: Call) -> Answer:
     return _device_answer(call, tenant.name, device)
 
 
+def device_history(call: Call) -> Answer:
+    states = call.service.catalog.devices.history(call.tenant().name, call.path["device"])
+    shown = [{**to_json(s.device), "from": _time(s.from_us), "until": _time(s.until_us)} for s in states]
+    return list_answer(call, "states", shown)
+
+
+def _time(time_us: int) -> str | None:
+    return format_time(time_us) if time_us else None
+
+
 def patch_device(call: Call) -> Answer:
     tenant, form = call.tenant(), call.form()
     form = {key: value for key, value in form.items() if key != "placement"}

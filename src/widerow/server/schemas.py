@@ -129,6 +129,22 @@ SCHEMAS: dict[str, Schema] = {
         },
         ("name", "revision"),
     ),
+    "DeviceHistory": of(
+        {
+            "states": array(
+                of(
+                    {
+                        "name": TEXT,
+                        **_DEVICE_FIELDS,
+                        **_STORED,
+                        "from": {**MAYBE_TIME, "description": "Null: not known."},
+                        "until": {**MAYBE_TIME, "description": "Null: it is so now."},
+                    }
+                )
+            ),
+            "next": CURSOR,
+        }
+    ),
     "DevicePatch": of(_DEVICE_FIELDS, ()),
     "Devices": of({"devices": array(ref("Device")), "next": CURSOR}),
     "DeviceBatch": of({"devices": array(of({"name": TEXT, **_DEVICE_FIELDS}, ("name",)), minItems=1, maxItems=10_000)}),
