@@ -54,6 +54,13 @@ class Cassandra:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bigtable:
+    app_profile: str = _setting(
+        "", "Application profile, where the URL names none; the instance's default otherwise. It must route to one cluster."
+    )
+    read_app_profile: str = _setting(
+        "",
+        "Another one for reading reports, which may route to several clusters: answers can lag by seconds. Empty: the same.",
+    )
     timeout_s: int = _setting(30, "How long a call may take, repetitions included, before it has failed.", low=1, high=600)
 
 
