@@ -44,3 +44,8 @@ class Catalog:
         self.devices = Devices(engine, clock, refresh_us=s.refresh_us, reload_us=s.reload_devices_us)
         self.metrics = Metrics(engine, clock, most=s.most_metrics)
         self.tokens = Tokens(engine, clock, random_bytes=random_bytes, refresh_us=s.token_refresh_us)
+
+    def forget(self) -> None:
+        """Another process has written to the store: read devices and metrics again. The rest is read often enough."""
+        self.devices.forget()
+        self.metrics.forget()

@@ -128,6 +128,14 @@ class Devices:
             finally:
                 roster.unload()
 
+    def forget(self) -> None:
+        """Read every roster again before it is next used."""
+        with self._rosters_lock:
+            rosters = list(self._rosters.values())
+        for roster in rosters:
+            with roster.lock:
+                roster.unload()
+
     def count(self, tenant: str) -> int:
         roster = self._ready(tenant)
         with roster.lock:

@@ -1,4 +1,4 @@
-"""`widerow serve`: the whole platform in one process, on an embedded store."""
+"""`widerow serve`: the whole platform in one process, on an embedded store or as the writer of a shared one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ def serve(
     store: Annotated[
         str | None,
         typer.Option(
-            "--store", metavar="URL", help="rocksdb:PATH or memory: (store.url); or WIDEROW_STORE.", show_default=False
+            "--store",
+            metavar="URL",
+            help="rocksdb:PATH, cassandra://HOST/KEYSPACE, ... (store.url); or WIDEROW_STORE.",
+            show_default=False,
         ),
     ] = None,
     host: Host = None,
@@ -49,6 +52,7 @@ def serve(
     """Take reports and answer questions, until stopped by Ctrl-C or SIGTERM.
 
     What was acknowledged is on disk. Settings come from --config, WIDEROW_* variables and options, later ones winning.
+    A store has one process that serves it: on Cassandra and Bigtable that is the one with the writer's lease.
 
     Example: widerow serve --store rocksdb:/var/lib/widerow --port 8080
     """
@@ -65,7 +69,7 @@ def _serve(settings: Config, folder: Path | None) -> None:
     from widerow.server.run import serve as serve_http  # noqa: PLC0415
     from widerow.service import Service  # noqa: PLC0415
 
-    with Service.open(settings) as service:
+    with Service.open(settings, say=output.note) as service:
         warm_up()
 
         def on_ready(address: str) -> None:
