@@ -132,6 +132,8 @@ def test_a_second_server_is_refused_and_told_who_writes(world: World) -> None:
     # Whoever only reads or administers needs no lease.
     listed = CliRunner().invoke(app, ["tenant", "list", "--json", "--store", world.url])
     assert [tenant["name"] for tenant in json.loads(listed.stdout)] == ["acme"]
+    tokens = CliRunner().invoke(app, ["token", "list", "--json", "--store", world.url])
+    assert [token["role"] for token in json.loads(tokens.stdout)] == ["admin"], "a server makes none of its own"
     # A clean end leaves nothing to wait for.
     assert first.stop(signal.SIGTERM, within_s=20).code == 0
     second = world.server("second")

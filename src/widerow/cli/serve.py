@@ -17,6 +17,7 @@ from widerow.cli.connect import configuration, store_folder
 from widerow.cli.failure import Failed
 from widerow.cli.sockets import SOCKET, is_served
 from widerow.config import Config
+from widerow.model.store import InMemory, parse_store
 
 if TYPE_CHECKING:
     from widerow.service import Service
@@ -74,7 +75,7 @@ def _serve(settings: Config, folder: Path | None) -> None:
 
         def on_ready(address: str) -> None:
             output.emit(f"widerow serves {settings.store.url} at {address}")
-            explain_tokens(service, settings, folder)
+            explain_tokens(service, settings)
 
         serve_http(
             service,
@@ -113,11 +114,11 @@ def refuse_if_served(folder: Path | None) -> None:
         )
 
 
-def explain_tokens(service: Service, settings: Config, folder: Path | None) -> None:
+def explain_tokens(service: Service, settings: Config) -> None:
     """Without a token nobody can send anything: say how one is made, as long as there is none."""
     from widerow.model.token import Role  # noqa: PLC0415
 
-    if folder is None:
+    if isinstance(parse_store(settings.store.url), InMemory):
         secret, _ = service.catalog.tokens.create(Role.OPERATOR, description="widerow serve, memory:")
         output.note(f"No other process can open a store in memory. The token of its operator: {secret}")
     elif not service.catalog.tokens.list():
