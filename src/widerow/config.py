@@ -38,6 +38,9 @@ class Store:
     write_buffer_mib: int = _setting(256, "Memory for what is not yet in table files (RocksDB).", low=16, high=1 << 20)
     reserve_mib: int = _setting(64, "Free disk below which writes are refused with `storage-full`.", low=0, high=1 << 20)
     expire_every_s: int = _setting(300, "How often expired windows are looked for and dropped.", low=1, high=86_400)
+    lease_s: int = _setting(
+        30, "Cassandra, Bigtable: how long a writer that stopped dead keeps the next one waiting.", low=2, high=600
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,13 @@ class Cassandra:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bigtable:
+    app_profile: str = _setting(
+        "", "Application profile, where the URL names none; the instance's default otherwise. It must route to one cluster."
+    )
+    read_app_profile: str = _setting(
+        "",
+        "Another one for reading reports, which may route to several clusters: answers can lag by seconds. Empty: the same.",
+    )
     timeout_s: int = _setting(30, "How long a call may take, repetitions included, before it has failed.", low=1, high=600)
 
 

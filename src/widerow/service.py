@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
 
+from widerow.catalog import lease as leases
 from widerow.catalog.catalog import Catalog, CatalogSettings
+from widerow.catalog.lease import Keeper
 from widerow.catalog.store import bring_up
 from widerow.codec import json as json_codec
 from widerow.codec import line as line_codec
@@ -20,8 +23,8 @@ from widerow.engine.open import open_engine
 from widerow.engine.port import Engine
 from widerow.ingest.bodies import Bodies
 from widerow.model.device import Device
-from widerow.model.errors import Conflict, WiderowError
-from widerow.model.store import Embedded, InMemory, parse_store
+from widerow.model.errors import Conflict, NotTheWriter, WiderowError
+from widerow.model.store import is_shared
 from widerow.model.tenant import Tenant
 from widerow.model.times import MINUTE, MS, SECOND, Clock, SystemClock, TimeSpan, whole_ms
 from widerow.ops.counters import Counters
@@ -51,18 +54,33 @@ class Service:
     queries: Queries
     bodies: Bodies
     started_us: int
+    keeper: Keeper | None = None
+    """Of the writer's lease, where there is one: on a store that processes share."""
     _housekeeper: Housekeeper | None = None
     _purging: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
-    def open(cls, config: Config, clock: Clock | None = None) -> Service:
+    def open(
+        cls,
+        config: Config,
+        clock: Clock | None = None,
+        *,
+        writes: bool = True,
+        say: Callable[[str], None] = log.warning,
+    ) -> Service:
+        """`writes`: whether it takes reports. On a shared store that takes the writer's lease, for which it may wait, and
+        then says so; `ConfigError`: another process has it. An embedded store has one process anyway.
+        """
         clock = clock or SystemClock()
         max_future_us, refresh_us = config.time.max_future_s * SECOND, config.time.refresh_s * SECOND
+        shared = is_shared(config.store.url)
         engine = open_engine(config, clock)
+        keeper: Keeper | None = None
         try:
+            if shared and writes:  # first: who is refused has changed nothing
+                keeper = leases.keep(engine, clock, length_us=config.store.lease_s * SECOND, say=say)
             bring_up(engine)
             counters = Counters()
-            shared = not isinstance(parse_store(config.store.url), Embedded | InMemory)
             catalog = Catalog(
                 engine,
                 clock,
@@ -86,6 +104,7 @@ class Service:
                     decoders=config.pipeline.decoders,
                     share_core=bool(config.pipeline.share_core),
                 ),
+                keeper.lease.check if keeper else _refuse_reports if shared else lambda: None,
             )
             naming = line_codec.LineNaming(
                 device_tags=config.line.device_tags, metric=config.line.metric, fold_tags=config.line.fold_tags
@@ -101,9 +120,14 @@ class Service:
                 Queries(telemetry, catalog),
                 Bodies(line_codec.LineDecoder(naming), json_codec.JsonDecoder(), clock),
                 clock.now_us(),
+                keeper,
             )
+            if keeper:
+                keeper.lease.on_return = service.forget
             service._housekeeper = Housekeeper(service, config.store.expire_every_s)
         except BaseException:
+            if keeper:
+                keeper.stop()
             engine.close()
             raise
         return service
@@ -113,6 +137,8 @@ class Service:
         if self._housekeeper:
             self._housekeeper.stop()
         self.pipeline.close()
+        if self.keeper:
+            self.keeper.stop()
         self.engine.close()
 
     def __enter__(self) -> Self:
@@ -193,14 +219,28 @@ class Service:
                 self.telemetry.erasure.finish(tenant, mark, place)
             return len(unfinished)
 
+    def trouble(self) -> str:
+        """Why a process that takes reports takes none now; empty if it does."""
+        return self.keeper.lease.trouble() if self.keeper else ""
+
+    def forget(self) -> None:
+        """Another process wrote to the store meanwhile: what this one knew of it by heart may no longer be so."""
+        self.catalog.forget()
+        self.telemetry.places.forget()
+
     def refresh_gauges(self) -> None:
         """Bring the figures that are read, not counted, up to date."""
         stats = self.engine.stats()
+        self.counters.writer.set(not self.trouble())
         self.counters.in_flight.set(self.pipeline.in_flight())
         self.counters.disk.set(stats.disk_bytes)
         self.counters.memory.set(stats.memory_bytes)
         self.counters.windows.set(stats.windows)
         self.counters.syncs.set(stats.syncs)
+
+
+def _refuse_reports() -> None:
+    raise NotTheWriter("this process is not the store's writer: send reports to the one that serves it")
 
 
 class Housekeeper:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 
 from servers.bigtable import Bigtable
 from servers.cassandra import Cassandra
+from widerow.catalog.lease import KEY
 from widerow.config import Config, Store
 from widerow.engine.open import open_engine
 from widerow.migrate.copy import progress_of
@@ -92,7 +94,10 @@ def test_a_store_goes_round_and_comes_back_the_same(tmp_path: Path, on_cassandra
 
 
 @pytest.mark.parametrize("engine", ["cassandra", "bigtable"])
-def test_a_copy_that_was_killed_goes_on_where_it_was(tmp_path: Path, engine: str, request: pytest.FixtureRequest) -> None:
+def test_a_copy_that_was_killed_goes_on_where_it_was(
+    tmp_path: Path, engine: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WIDEROW_STORE_LEASE_S", "3")  # it leaves the target's lease, which the next one waits for
     source = filled(tmp_path, devices=6, reports=300)
     url = request.getfixturevalue(f"on_{engine}")
     config = replace(Config(), store=Store(url=url))
@@ -114,6 +119,25 @@ def test_a_copy_that_was_killed_goes_on_where_it_was(tmp_path: Path, engine: str
         target.close()
     assert migrate(source, url)["same"] is True
     assert migrate(url, f"rocksdb:{tmp_path / 'back'}")["same"] is True
+
+
+def test_nobody_else_writes_to_either_store(tmp_path: Path, on_bigtable: str) -> None:
+    source, back = filled(tmp_path, 1, 3), f"rocksdb:{tmp_path / 'back'}"
+
+    def check(source: str, target: str, *words: str) -> None:
+        refused = subprocess.run([*COMMAND, source, target], capture_output=True, text=True, timeout=100, check=False)
+        assert refused.returncode == 1
+        assert all(word in refused.stderr for word in (f"process {os.getpid()} on", *words)), refused.stderr
+
+    with Service.open(replace(Config(), store=Store(url=on_bigtable, lease_s=15))):
+        check(source, on_bigtable, "another process writes to this store")
+        check(on_bigtable, back, "the source is being written to")
+    migrate(source, on_bigtable)
+    migrate(on_bigtable, back)
+    engine = open_engine(replace(Config(), store=Store(url=on_bigtable)), SystemClock())
+    engine.apply([META])
+    assert engine.get(META, KEY) is None, "given up when the copy was done"
+    engine.close()
 
 
 def test_a_store_that_is_not_empty_is_no_target(tmp_path: Path) -> None:

@@ -6,15 +6,23 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import parse_qsl
 
 import grpc
 import pytest
 from google.cloud.bigtable_v2 import types as bigtable
 
+from widerow.config import Bigtable, Config, Store
+from widerow.engine.bigtable import BigtableEngine
 from widerow.engine.bigtable.connection import _ERRORS, BigtableSettings, Connection, failure
+from widerow.engine.bigtable.keys import TableKeys
 from widerow.engine.bigtable.mutations import entry, set_cell
+from widerow.engine.open import open_engine
+from widerow.engine.rows import Row, Rows, rows_of
 from widerow.model.errors import ConfigError, StorageFull, Unavailable
 from widerow.model.names import Names
+from widerow.model.times import DAY, HOUR, SECOND, ManualClock
+from widerow.schema.tables import LAST_SEEN, TENANTS, telemetry
 
 Answer = Callable[[Any, Any], Iterator[Any]]
 
@@ -25,6 +33,8 @@ class Server:
     def __init__(self) -> None:
         self.answers: list[Answer] = []
         self.asked: list[Any] = []
+        self.routed: list[dict[str, str]] = []
+        """What the routing header of each request said."""
         self._server = grpc.server(ThreadPoolExecutor(4))
         streams = {"ReadRows": bigtable.ReadRowsRequest, "MutateRows": bigtable.MutateRowsRequest}
         handlers = {
@@ -41,6 +51,7 @@ class Server:
 
     def _stream(self, request: Any, context: Any) -> Iterator[bytes]:
         self.asked.append(request)
+        self.routed.append(dict(parse_qsl(dict(context.invocation_metadata()).get("x-goog-request-params", ""))))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         for message in answer(request, context):
             yield type(message).serialize(message)
@@ -98,6 +109,91 @@ def test_a_write_names_its_table_and_profile(server: Server, connection: Connect
     assert server.asked[0].table_name == "projects/p/instances/i/tables/t"
     assert server.asked[0].app_profile_id == "batch"
     assert rows_asked(server) == [["a", "b"]]
+
+
+def nothing(_request: Any, _context: Any) -> Iterator[Any]:
+    yield bigtable.ReadRowsResponse()
+
+
+def no_match(_request: Any, _context: Any) -> Iterator[Any]:
+    yield bigtable.CheckAndMutateRowResponse(predicate_matched=False)
+
+
+def test_every_request_says_in_its_header_what_it_says_in_its_body(server: Server, connection: Connection) -> None:
+    calls: list[tuple[Answer, Callable[[], object]]] = [
+        (nothing, lambda: connection.read("t", [b""])),
+        (statuses(), lambda: connection.mutate("t", [entries("a")])),
+        (no_match, lambda: connection.check("t", [b""])),
+    ]
+    for answer, call in calls:
+        server.answers = [answer]
+        call()
+    named = {"table_name": "projects/p/instances/i/tables/t", "app_profile_id": "batch"}
+    assert server.routed == [named] * 3
+    assert [{"table_name": r.table_name, "app_profile_id": r.app_profile_id} for r in server.asked] == [named] * 3
+
+
+def test_without_a_profile_the_instance_has_its_default(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", f"127.0.0.1:{server.port}")
+    connection = Connection("p", "i", BigtableSettings(), None)
+    server.answers = [nothing]
+    connection.read("t", [b""], may_lag=True)
+    connection.close()
+    assert server.asked[0].app_profile_id == ""
+    assert server.routed == [{"table_name": "projects/p/instances/i/tables/t"}]
+
+
+def test_only_reads_of_reports_may_lag(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read before a write goes where the write goes: conditional rows, and what a delete looks for."""
+    monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", f"127.0.0.1:{server.port}")
+    settings = BigtableSettings(app_profile="one", read_app_profile="any")
+    engine = BigtableEngine("p", "i", "w", clock=ManualClock(SECOND), settings=settings)
+    reports = telemetry(30 * DAY)
+    engine._tables = {table.name: TableKeys(table) for table in (reports, LAST_SEEN, TENANTS)}
+
+    def check(answer: Answer, profile: str, call: Callable[[], object]) -> None:
+        server.answers, server.asked, server.routed = [answer], [], []
+        call()
+        assert [request.app_profile_id for request in server.asked] == [profile]
+        assert [header["app_profile_id"] for header in server.routed] == [profile]
+
+    place = ("acme", "d", 0, 0)
+    check(nothing, "any", lambda: list(engine.scan(reports, [place])))
+    check(nothing, "any", lambda: list(engine.scan(reports, [place], limit=1)))
+    check(nothing, "any", lambda: list(engine.scan(reports, None)))
+    check(nothing, "any", lambda: engine.get(LAST_SEEN, ("acme", 0, "d")))
+    check(nothing, "one", lambda: engine.get(TENANTS, (0, "acme")))
+    check(nothing, "one", lambda: list(engine.scan(TENANTS, [(0,)])))
+    check(nothing, "one", lambda: engine.delete(reports, [place], version_us=SECOND))
+    check(no_match, "one", lambda: engine.put_if(TENANTS, (0, "acme"), {"body": "{}"}, None))
+    check(statuses(), "one", lambda: engine.write([(LAST_SEEN, seen())]))
+    engine.close()
+
+
+def seen() -> Rows:
+    row: Row = {"bucket": 0.0, "width_us": float(HOUR), "sub_buckets": 1.0, "keep_us": 0.0}
+    return rows_of(LAST_SEEN, [(("acme", 0, "d"), row)], version_us=0)
+
+
+def test_the_profile_of_the_url_beats_the_one_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", "127.0.0.1:1")
+
+    def check(url: str, settings: Bigtable, app_profile: str, read_app_profile: str) -> None:
+        engine = open_engine(Config(store=Store(url=url), bigtable=settings), ManualClock(SECOND))
+        assert isinstance(engine, BigtableEngine)
+        got = engine._connection.settings
+        assert (got.app_profile, got.read_app_profile) == (app_profile, read_app_profile)
+        engine.close()
+
+    check("bigtable://p/i/w", Bigtable(), "", "")
+    check("bigtable://p/i/w", Bigtable(app_profile="set", read_app_profile="any"), "set", "any")
+    check("bigtable://p/i/w?app_profile=url", Bigtable(app_profile="set"), "url", "")
+
+
+def test_a_profile_that_forbids_comparing_is_named(server: Server, connection: Connection) -> None:
+    server.answers = [fails(grpc.StatusCode.FAILED_PRECONDITION)]
+    with pytest.raises(ConfigError, match=r"bigtable\.app_profile must route to a single cluster"):
+        connection.check("t", [b""])
 
 
 def test_rows_without_a_status_have_failed_and_only_they_are_sent_again(server: Server, connection: Connection) -> None:

@@ -9,15 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from widerow.catalog.catalog import Catalog
 from widerow.config import Config, Store
 from widerow.engine.rows import Rows
 from widerow.model.device import Device
-from widerow.model.errors import ConfigError, StorageFull, Unavailable
+from widerow.model.errors import ConfigError, NotTheWriter, StorageFull, Unavailable
 from widerow.model.tenant import Limits, Tenant
 from widerow.model.times import HOUR, TimeSpan
 from widerow.pipeline.pipeline import INLINE_BYTES, Job, Outcome
+from widerow.schema.shards import shard_of
 from widerow.schema.table import Table
-from widerow.schema.tables import META
+from widerow.schema.tables import LAST_SEEN, META
 from widerow.service import Service
 
 
@@ -110,6 +112,63 @@ def test_a_failed_commit_acknowledges_nothing_and_the_next_one_works(
     (good,) = send(service, tenant, f"m,device=d x=1 {now}")
     assert good.accepted == 1
     assert service.queries.latest(tenant, ["d"]).number.tolist() == [1.0]
+
+
+class Permit:
+    """As the writer's lease is asked: a few times it says yes, then no more."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def __call__(self) -> None:
+        if self.times <= 0:
+            raise NotTheWriter("on purpose")
+        self.times -= 1
+
+
+def test_who_may_not_write_takes_nothing_in(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    tenant = service.catalog.tenants.create(Tenant(name="acme"))
+    with monkeypatch.context() as patch:
+        patch.setattr(service.pipeline, "_may_write", Permit(0))
+        for size in (1, 2 * INLINE_BYTES):
+            with pytest.raises(NotTheWriter):
+                service.pipeline.submit(Job(tenant, size, lambda: pytest.fail("decoded"), lambda _: pytest.fail("done")))
+        assert service.pipeline.in_flight() == 0
+    (kept,) = send(service, tenant, f"m,device=d x=1 {service.clock.now_us()}")
+    assert kept.accepted == 1
+
+
+def test_what_waits_when_writing_is_forbidden_is_refused_and_not_written(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tenant = service.catalog.tenants.create(Tenant(name="acme"))
+    now = service.clock.now_us()
+    with monkeypatch.context() as patch:
+        patch.setattr(service.pipeline, "_may_write", Permit(1))
+        (refused,) = send(service, tenant, f"m,device=d x=1 {now}")
+    assert isinstance(refused.error, NotTheWriter)
+    assert service.catalog.devices.count("acme") == 0
+    (kept,) = send(service, tenant, f"m,device=d x=2 {now}")
+    assert kept.accepted == 1
+    assert values(service, tenant, "d") == [2.0]
+
+
+def test_after_another_process_wrote_nothing_is_known_by_heart() -> None:
+    with Service.open(Config(store=Store(url="memory:"))) as service:
+        tenant = service.catalog.tenants.create(Tenant(name="acme", limits=Limits(devices=2)))
+        now = service.clock.now_us()
+        send(service, tenant, f"m,device=a x=1 {now}")
+        other = Catalog(service.engine, service.clock)
+        other.devices.create(tenant, Device(name="b"))
+        other.metrics.delete("acme", "m_x")
+        service.engine.delete(LAST_SEEN, [("acme", shard_of("a"))], version_us=1 << 53)
+        assert service.catalog.devices.count("acme") == 1
+        service.forget()
+        assert service.catalog.devices.count("acme") == 2
+        (limited,) = send(service, tenant, f"m,device=a x=2 {now + 1}\nm,device=c x=2 {now + 1}")
+        assert [r.code for r in limited.refusals] == ["device-limit"]
+        assert service.queries.latest(tenant, ["a"]).number.tolist() == [2.0]
+        assert [metric.name for metric in service.catalog.metrics.list("acme")] == ["m_x"]
 
 
 def test_a_deleted_tenant_fails_alone(service: Service) -> None:

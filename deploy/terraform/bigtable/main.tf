@@ -1,8 +1,9 @@
-# A Bigtable instance for Widerow, replicated over two zones, with an application profile for writing and one for reading.
+# A Bigtable instance for Widerow, replicated over two zones, with the application profiles that two of its settings name:
+# `bigtable.app_profile` and `bigtable.read_app_profile`.
 #
 #   terraform init && terraform apply -var project=my-project
 #
-# The tables are Widerow's to make: `widerow schema apply --store bigtable://PROJECT/INSTANCE/PREFIX?app_profile=widerow-write`.
+# The outputs are those settings. The tables are Widerow's to make: `widerow schema apply --store bigtable://PROJECT/INSTANCE/PREFIX`.
 
 terraform {
   required_version = ">= 1.5"
@@ -76,11 +77,11 @@ resource "google_bigtable_instance" "widerow" {
   }
 }
 
-# For `serve` and every process that writes: conditional writes are only allowed where one cluster decides.
-resource "google_bigtable_app_profile" "write" {
+# For everything but what the next one takes over: conditional writes are only allowed where one cluster decides.
+resource "google_bigtable_app_profile" "app_profile" {
   instance       = google_bigtable_instance.widerow.name
-  app_profile_id = "widerow-write"
-  description    = "Widerow: writes and the catalog"
+  app_profile_id = "widerow"
+  description    = "Widerow: writes, the catalog, and reads that must not lag"
 
   single_cluster_routing {
     cluster_id                 = "${var.instance}-0"
@@ -90,15 +91,26 @@ resource "google_bigtable_app_profile" "write" {
   ignore_warnings = true
 }
 
-# For processes that only read: the nearest cluster answers, and another one if that fails. It may lag by some seconds.
-resource "google_bigtable_app_profile" "read" {
+# For reading reports: the nearest cluster answers, and another one if that fails. It may lag by some seconds.
+resource "google_bigtable_app_profile" "read_app_profile" {
   instance                      = google_bigtable_instance.widerow.name
   app_profile_id                = "widerow-read"
-  description                   = "Widerow: reads"
+  description                   = "Widerow: reading reports"
   multi_cluster_routing_use_any = true
   ignore_warnings               = true
 }
 
 output "store_url" {
-  value = "bigtable://${var.project}/${var.instance}/widerow?app_profile=${google_bigtable_app_profile.write.app_profile_id}"
+  value       = "bigtable://${var.project}/${var.instance}/widerow"
+  description = "store.url"
+}
+
+output "app_profile" {
+  value       = google_bigtable_app_profile.app_profile.app_profile_id
+  description = "bigtable.app_profile"
+}
+
+output "read_app_profile" {
+  value       = google_bigtable_app_profile.read_app_profile.app_profile_id
+  description = "bigtable.read_app_profile"
 }

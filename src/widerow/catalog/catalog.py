@@ -46,3 +46,8 @@ class Catalog:
         self.attributes = Attributes(engine, clock)
         self.metrics = Metrics(engine, clock, most=s.most_metrics)
         self.tokens = Tokens(engine, clock, random_bytes=random_bytes, refresh_us=s.token_refresh_us)
+
+    def forget(self) -> None:
+        """Another process has written to the store: read devices and metrics again. The rest is read often enough."""
+        self.devices.forget()
+        self.metrics.forget()

@@ -156,6 +156,14 @@ class Devices:
             version_us = max(0, whole_ms(found.value.created_us) - MS)
         self._history.forget(tenant, [name], version_us)
 
+    def forget(self) -> None:
+        """Read every roster again before it is next used."""
+        with self._rosters_lock:
+            rosters = list(self._rosters.values())
+        for roster in rosters:
+            with roster.lock:
+                roster.unload()
+
     def count(self, tenant: str) -> int:
         roster = self._ready(tenant)
         with roster.lock:

@@ -97,6 +97,14 @@ class Metrics:
                 seen.names = None
                 self.uncatalogued.pop(tenant, None)
 
+    def forget(self) -> None:
+        """Read every tenant's names again before they are next used."""
+        with self._seen_lock:
+            known = [*self._seen.values()]
+        for seen in known:
+            with seen.lock:
+                seen.names = None
+
     def list(self, tenant: str) -> Sequence[Metric]:
         """All of a tenant, by name."""
         return sorted((stored.value for stored in self._records.scan((tenant,))), key=lambda metric: metric.name)

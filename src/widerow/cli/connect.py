@@ -8,6 +8,8 @@
 Rule 1: what is given on the command line beats the environment; two answers to one question are an error.
 Rule 2: opening a store never makes one, except for commands whose purpose includes that.
 Rule 3: the heavy parts of the program are imported only when a store is opened in this process.
+Rule 4: a shared store is opened beside whoever serves it, without the writer's lease; only a command that sends reports
+(`writes`) takes that.
 """
 
 from __future__ import annotations
@@ -92,7 +94,7 @@ def _config_file(given: Path | None, environment: Mapping[str, str]) -> Path | N
 
 
 @contextmanager
-def connect(where: Where, *, tenant: str | None = None, creates: bool = False) -> Iterator[Api]:
+def connect(where: Where, *, tenant: str | None = None, creates: bool = False, writes: bool = False) -> Iterator[Api]:
     """A server that answers, for as long as the context lasts."""
     if where.server is not None:
         with Api.of_url(where.server, where.token, tenant) as api:
@@ -103,7 +105,7 @@ def connect(where: Where, *, tenant: str | None = None, creates: bool = False) -
     if isinstance(place, InMemory):
         raise Misused(f"store {url!r} cannot be used by this command", todo="what `memory:` holds is reached with --server")
     if not isinstance(place, Embedded):  # shared: nobody owns it
-        with _opened(where.config) as path, Api.of_socket(path, tenant, url) as api:
+        with _opened(where.config, writes=writes) as path, Api.of_socket(path, tenant, url) as api:
             yield api
         return
     folder = place.path
@@ -118,16 +120,16 @@ def connect(where: Where, *, tenant: str | None = None, creates: bool = False) -
             code="no-store",
             todo="check the path; `widerow serve` and `widerow tenant create` make one",
         )
-    with _opened(where.config) as path, Api.of_socket(path, tenant, f"{folder}") as api:
+    with _opened(where.config, writes=writes) as path, Api.of_socket(path, tenant, f"{folder}") as api:
         yield api
 
 
 @contextmanager
-def _opened(config: Config) -> Iterator[str]:
+def _opened(config: Config, *, writes: bool) -> Iterator[str]:
     """The store, open in this process and served on a socket that only we know."""
     from widerow.cli.embedded import opened  # noqa: PLC0415 - everything heavy hangs on this import
 
-    with opened(config) as path:
+    with opened(config, writes=writes) as path:
         yield path
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from widerow.cli.output import note
 from widerow.cli.sockets import SOCKET, reachable
 from widerow.config import Config
 from widerow.server.run import running
@@ -17,9 +18,12 @@ from widerow.service import Service
 
 
 @contextmanager
-def opened(config: Config) -> Iterator[str]:
+def opened(config: Config, *, writes: bool) -> Iterator[str]:
     """The path of the socket on which the store answers, for as long as the context lasts."""
-    with Service.open(config) as service, tempfile.TemporaryDirectory(prefix="widerow-") as folder:
+    with (
+        Service.open(config, writes=writes, say=note) as service,
+        tempfile.TemporaryDirectory(prefix="widerow-") as folder,
+    ):
         private = Path(folder) / SOCKET
         with running(service, host=None, socket_path=private), reachable(private) as path:
             yield path

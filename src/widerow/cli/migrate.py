@@ -13,6 +13,8 @@ import typer
 from widerow.cli import output
 from widerow.cli.connect import load_config, store_exists
 from widerow.cli.failure import Failed, Misused
+from widerow.config import Config
+from widerow.model.store import is_shared
 
 if TYPE_CHECKING:
     from widerow.engine.port import Engine
@@ -32,14 +34,16 @@ def migrate(
 ) -> None:
     """Copy a store to another engine: reports with their versions, the catalog, erase marks. The source is only read.
 
-    If it is interrupted, the same command goes on where it was.
+    If it is interrupted, the same command goes on where it was. Where the target is shared, no other process can write to it
+    meanwhile: this one has its lease.
 
     Example: widerow migrate rocksdb:widerow-data cassandra://10.0.0.1/widerow
     """
-    from widerow.engine.open import open_engine  # noqa: PLC0415 - everything heavy hangs on these
+    from widerow.catalog.lease import keep  # noqa: PLC0415 - everything heavy hangs on these
+    from widerow.engine.open import open_engine  # noqa: PLC0415
     from widerow.migrate.checksum import contents_of  # noqa: PLC0415
     from widerow.migrate.copy import copy, tables_to_copy  # noqa: PLC0415
-    from widerow.model.times import SystemClock  # noqa: PLC0415
+    from widerow.model.times import SECOND, SystemClock  # noqa: PLC0415
 
     if source == target:
         raise Misused("FROM and TO are the same store")
@@ -49,14 +53,20 @@ def migrate(
     with ExitStack() as stack:
 
         def opened(url: str) -> Engine:
-            engine = open_engine(replace(settings, store=replace(settings.store, url=url)), clock)
+            engine = open_engine(_exact(settings, url), clock)
             stack.callback(engine.close)
             return engine
 
         old, new = opened(source), opened(target)
+        keeper = None
+        if is_shared(target):
+            keeper = keep(new, clock, length_us=settings.store.lease_s * SECOND, say=output.note)
+            stack.callback(keeper.stop)
         with output.progress("copied values", None) as advance:
             for piece in copy(old, new, clock, source):
                 advance(piece.values)
+                if keeper is not None:
+                    keeper.lease.check()
         if not verify:
             output.note("copied; not compared")
             return
@@ -66,6 +76,12 @@ def migrate(
             before = contents_of(old, tables, advance)
             after = contents_of(new, tables, advance)
     _report(before, after, json)
+
+
+def _exact(settings: Config, url: str) -> Config:
+    """For a store that is read to be copied, or compared with what was just written: no read of it may lag."""
+    bigtable = replace(settings.bigtable, read_app_profile="")
+    return replace(settings, store=replace(settings.store, url=url), bigtable=bigtable)
 
 
 def _report(before: Contents, after: Contents, json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`widerow serve`: the whole platform in one process, on an embedded store."""
+"""`widerow serve`: the whole platform in one process, on an embedded store or as the writer of a shared one."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from widerow.cli.connect import configuration, store_folder
 from widerow.cli.failure import Failed
 from widerow.cli.sockets import SOCKET, is_served
 from widerow.config import Config
+from widerow.model.store import InMemory, parse_store
 
 if TYPE_CHECKING:
     from widerow.service import Service
@@ -40,7 +41,10 @@ def serve(
     store: Annotated[
         str | None,
         typer.Option(
-            "--store", metavar="URL", help="rocksdb:PATH or memory: (store.url); or WIDEROW_STORE.", show_default=False
+            "--store",
+            metavar="URL",
+            help="rocksdb:PATH, cassandra://HOST/KEYSPACE, ... (store.url); or WIDEROW_STORE.",
+            show_default=False,
         ),
     ] = None,
     host: Host = None,
@@ -49,6 +53,7 @@ def serve(
     """Take reports and answer questions, until stopped by Ctrl-C or SIGTERM.
 
     What was acknowledged is on disk. Settings come from --config, WIDEROW_* variables and options, later ones winning.
+    A store has one process that serves it: on Cassandra and Bigtable that is the one with the writer's lease.
 
     Example: widerow serve --store rocksdb:/var/lib/widerow --port 8080
     """
@@ -65,12 +70,12 @@ def _serve(settings: Config, folder: Path | None) -> None:
     from widerow.server.run import serve as serve_http  # noqa: PLC0415
     from widerow.service import Service  # noqa: PLC0415
 
-    with Service.open(settings) as service:
+    with Service.open(settings, say=output.note) as service:
         warm_up()
 
         def on_ready(address: str) -> None:
             output.emit(f"widerow serves {settings.store.url} at {address}")
-            explain_tokens(service, settings, folder)
+            explain_tokens(service, settings)
 
         serve_http(
             service,
@@ -109,11 +114,11 @@ def refuse_if_served(folder: Path | None) -> None:
         )
 
 
-def explain_tokens(service: Service, settings: Config, folder: Path | None) -> None:
+def explain_tokens(service: Service, settings: Config) -> None:
     """Without a token nobody can send anything: say how one is made, as long as there is none."""
     from widerow.model.token import Role  # noqa: PLC0415
 
-    if folder is None:
+    if isinstance(parse_store(settings.store.url), InMemory):
         secret, _ = service.catalog.tokens.create(Role.OPERATOR, description="widerow serve, memory:")
         output.note(f"No other process can open a store in memory. The token of its operator: {secret}")
     elif not service.catalog.tokens.list():

@@ -86,12 +86,17 @@ class Session:
 
 def client(command: Callable[..., None]) -> Callable[..., None]:
     """See above. For commands about what a tenant owns."""
-    return _with_session(command, tenant=True, creates=False)
+    return _with_session(command, tenant=True)
+
+
+def writing_client(command: Callable[..., None]) -> Callable[..., None]:
+    """The same for commands that send reports."""
+    return _with_session(command, tenant=True, writes=True)
 
 
 def operator_client(command: Callable[..., None]) -> Callable[..., None]:
     """The same for commands about tenants, which name the tenant otherwise, and which may make a store."""
-    return _with_session(command, tenant=False, creates=True)
+    return _with_session(command, creates=True)
 
 
 _SHARED = {
@@ -104,13 +109,15 @@ _SHARED = {
 }
 
 
-def _with_session(command: Callable[..., None], *, tenant: bool, creates: bool) -> Callable[..., None]:
+def _with_session(
+    command: Callable[..., None], *, tenant: bool = False, creates: bool = False, writes: bool = False
+) -> Callable[..., None]:
     shared = {name: option for name, option in _SHARED.items() if tenant or name != "tenant"}
 
     def run(**given: Any) -> None:
         chosen = {name: given.pop(name) for name in shared}
         as_json, of_tenant = chosen.pop("as_json"), chosen.pop("tenant", None)
-        with connect(resolve(**chosen), tenant=of_tenant, creates=creates) as api:
+        with connect(resolve(**chosen), tenant=of_tenant, creates=creates, writes=writes) as api:
             command(Session(api, as_json), **given)
 
     # typer reads options from a signature: the command's own without the session, then the shared ones.

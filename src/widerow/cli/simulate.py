@@ -18,7 +18,7 @@ import typer
 
 from widerow.cli import output
 from widerow.cli.failure import Failed, Misused
-from widerow.cli.session import Session, client
+from widerow.cli.session import Session, writing_client
 from widerow.model.times import MS, SECOND, SystemClock, bucket_start, format_time, parse_duration, parse_time
 
 if TYPE_CHECKING:  # NumPy and Arrow are behind these
@@ -43,7 +43,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("simulate")(simulate)
 
 
-@client
+@writing_client
 def simulate(
     session: Session,
     devices: Annotated[int, typer.Option("--devices", min=1, help="How many devices.")] = 1000,

@@ -61,7 +61,11 @@ def _bigtable(place: OnBigtable, config: Bigtable, clock: Clock) -> Engine:
         if not (error.name or "").startswith("google"):
             raise
         raise ConfigError("the client for Bigtable is not installed: pip install 'widerow[bigtable]'") from error
-    settings = BigtableSettings(app_profile=place.app_profile, deadline_s=config.timeout_s)
+    settings = BigtableSettings(
+        app_profile=place.app_profile or config.app_profile,
+        read_app_profile=config.read_app_profile,
+        deadline_s=config.timeout_s,
+    )
     return BigtableEngine(place.project, place.instance, place.prefix, clock=clock, settings=settings)
 
 

@@ -4,6 +4,7 @@ Rule 1: what the target acknowledged is noted in the target itself, so a copy th
 resumes it. Copying a piece twice is harmless: rows carry their versions.
 Rule 2: the catalog goes first: nothing is readable in the target that its erase marks would hide.
 Rule 3: the target is empty, or holds an earlier part of the same copy. Anything else is refused, not merged.
+Rule 4: a source that a process writes to is refused: the copy would be of no one moment.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from widerow.catalog import lease
 from widerow.catalog.store import bring_up, tables_of
 from widerow.catalog.tenants import Tenants
 from widerow.engine.port import Engine
@@ -25,7 +27,8 @@ from widerow.schema.table import Table
 from widerow.schema.tables import ERASED, META, TABLES, TENANTS
 
 _KEY = ("migration",)
-_SCHEMA = "schema"
+_OWN = ("schema", *_KEY, *lease.KEY)
+"""What META says of a store that is not so of its copy."""
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -75,6 +78,8 @@ def copy(
 ) -> Iterator[Copied]:
     """Copy what is not copied yet. Each item was noted as done; ends early when `stop` says so."""
     tables = tables_to_copy(source, clock)
+    if META in tables and (writer := lease.writer_of(source, clock.now_us())) is not None:
+        raise Conflict(f"the source is being written to: {writer}; stop that one, or wait for its lease to run out")
     at = _begun(target, source_url)
     target.apply(tables)
     if at.done:
@@ -124,7 +129,7 @@ def _put(target: Engine, table: Table, rows: Rows) -> int:
         target.write([(table, rows)])
         return len(rows.cells)
     if table == META:  # facts about the store itself: the target has its own
-        kept = [rows.key(META, i)[0] not in (_SCHEMA, *_KEY) for i in range(len(rows))]
+        kept = [rows.key(META, i)[0] not in _OWN for i in range(len(rows))]
         rows = rows.take(np.array(kept, np.bool_))
     if len(rows):
         target.insert(table, rows)

@@ -8,6 +8,7 @@
     |   +-- Overloaded        too much is in flight in all
     |   +-- TenantBusy        too much of this tenant is in flight; others are served
     |   +-- StorageFull       the disk is
+    |   +-- NotTheWriter      the store is another process's to write to
     +-- Corrupt         stored bytes are not what was written
     +-- ConfigError     a setting is wrong; the process does not start
 
@@ -118,6 +119,12 @@ class StorageFull(Unavailable):
     """The disk has no room. Writing resumes by itself when there is."""
 
     code = "storage-full"
+
+
+class NotTheWriter(Unavailable):
+    """The process does not have the lease to write to a store that others share. It goes on when it has."""
+
+    code = "no-lease"
 
 
 class Corrupt(WiderowError):

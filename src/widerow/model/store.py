@@ -76,6 +76,11 @@ def parse_store(url: str) -> StorePlace:
     return found
 
 
+def is_shared(url: str) -> bool:
+    """Whether several processes may have the store open at once."""
+    return isinstance(parse_store(url), OnCassandra | OnBigtable)
+
+
 def _cassandra(url: str, place: str, options: dict[str, str]) -> OnCassandra:
     nodes, _, keyspace = place.removeprefix("//").partition("/")
     hosts, ports = [], set()

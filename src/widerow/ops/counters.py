@@ -24,6 +24,7 @@ class Counters:
         self.commits = Counter("widerow_commits", "Group commits.", registry=r)
         self.commit_seconds = Histogram("widerow_commit_seconds", "Time of a group commit.", buckets=_SECONDS, registry=r)
         self.commit_failures = Counter("widerow_commit_failures", "Commits that failed.", ["code"], registry=r)
+        self.writer = Gauge("widerow_writer", "1 if this process may write to its store.", registry=r)
         self.in_flight = Gauge("widerow_in_flight_bytes", "Bytes taken in and not yet answered.", registry=r)
         self.disk = Gauge("widerow_store_disk_bytes", "Bytes on disk.", registry=r)
         self.memory = Gauge("widerow_store_memory_bytes", "Memory of the engine.", registry=r)

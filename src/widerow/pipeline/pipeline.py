@@ -6,6 +6,8 @@ bodies are decoded at once by the caller, where a hand-over would cost more than
 Threads: a few decoders (kernels without the GIL) and one committer. A commit takes everything that is waiting: under load
 commits grow by themselves, without load nobody lingers. A second committer gave no gain in the few
 runs that compared them (docs/adr/0006-threads-and-cores.md).
+Where processes share a store, `may_write` is asked before a job is taken in and again before it is committed: what waits
+when the writer's lease runs out is refused, what is being written ends as it will (see `catalog.lease`).
 """
 
 from __future__ import annotations
@@ -96,9 +98,11 @@ class Pipeline:
         clock: Clock,
         counters: Counters,
         settings: PipelineSettings,
+        may_write: Callable[[], None] = lambda: None,
     ) -> None:
         self._engine, self._telemetry, self._catalog = engine, telemetry, catalog
         self._clock, self._counters, self._settings = clock, counters, settings
+        self._may_write = may_write
         self._bodies: FairQueue[Job] = self._queue()
         self._batches: FairQueue[Job] = self._queue()
         self._decoders = [threading.Thread(target=self._decode_loop, name=f"decode-{i}") for i in range(settings.decoders)]
@@ -114,10 +118,13 @@ class Pipeline:
         )
 
     def submit(self, job: Job, *, wake: bool = True) -> None:
-        """Take a job in, or raise `Overloaded` or `TenantBusy`. Its `done` is called exactly once if this returns.
+        """Take a job in, or raise `Overloaded`, `TenantBusy` or `NotTheWriter`.
+
+        Its `done` is called exactly once if this returns.
 
         Without `wake` a small job may wait until `wake` is called: for fronts that have more to hand over.
         """
+        self._may_write()
         if job.size <= INLINE_BYTES:
             self._decode(job, wake=wake)
         else:
@@ -203,6 +210,7 @@ class Pipeline:
         """Everything that must be known before the write. A tenant that fails here fails alone."""
         group = _Group(tenant_name, jobs)
         try:
+            self._may_write()
             tenant = self._catalog.tenants.current(tenant_name, self._clock.now_us())
             batch = merge([job.batch for job in jobs if job.batch is not None])
             batch, refused = self._register(tenant, batch)

@@ -85,7 +85,7 @@ ERASED = Table(
 """
 
 META = Table("meta", partition=(KeyColumn("what"),), columns=("body",), conditional=True)
-"""Facts about the store itself: its schema version, its id."""
+"""Facts about the store itself: its schema version, its id, who writes to it."""
 
 TABLES = (LAST_SEEN, TENANTS, DEVICES, DEVICE_VERSIONS, METRICS, TOKENS, PLACEMENTS, ERASED, META)
 """Every table but the telemetry classes, which are made as tenants need them."""

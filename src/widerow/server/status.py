@@ -33,6 +33,8 @@ def ready(call: Call) -> Answer:
     service, reasons = call.service, []
     if call.front.stopping:
         reasons.append("the process is stopping")
+    if trouble := service.trouble():
+        reasons.append(trouble)
     if service.pipeline.in_flight() >= _FULL * (service.config.pipeline.max_in_flight_mib << 20):
         reasons.append("the pipeline is full (pipeline.max_in_flight_mib)")
     if call.front.rates.writes_fail():

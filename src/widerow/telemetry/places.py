@@ -94,8 +94,11 @@ class Places:
         state = self._states.get(tenant)
         return state if state is not None else self._states.setdefault(tenant, DeviceStates())
 
-    def forget(self, tenant: str) -> None:
-        self._states.pop(tenant, None)
+    def forget(self) -> None:
+        """Another process has written to the store: every device is seen anew. Epochs are followed as always."""
+        for state in list(self._states.values()):
+            with state.lock:
+                state.seen_us[:] = -1
 
     def epochs(self, tenant: str, device: str) -> list[Epoch]:
         """The recorded epochs of a device, oldest first."""

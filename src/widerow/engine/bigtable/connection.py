@@ -4,6 +4,8 @@ Rule 1: every call has a deadline. A call that did not answer in time has failed
 Rule 2: only what can be repeated is repeated: reads, and mutations with explicit timestamps; until the deadline, no longer.
 `check` is asked once, because a repeated comparison would see its own first try.
 Rule 3: each entry of a bulk mutation has its own status. One without any has failed.
+Rule 4: every request goes by `app_profile`, which one cluster serves. Only a read whose caller says that it may lag goes by
+`read_app_profile`: what is read before a write must be what the write meets.
 Calls run side by side without threads of ours: a call is under way as soon as it is made, and is waited for in turn.
 """
 
@@ -72,7 +74,9 @@ class BigtableSettings:
     """How Bigtable is spoken to."""
 
     app_profile: str = ""
-    """Empty: the instance's default. Conditional tables need one that routes to a single cluster."""
+    """Empty: the instance's default. It must route to a single cluster: conditional tables need that."""
+    read_app_profile: str = ""
+    """For reads that may lag, by some seconds where it routes to several clusters. Empty: the one above."""
     deadline_s: float = 30.0
     """How long a call may take, with its repetitions."""
     writes_in_flight: int = 4
@@ -109,7 +113,6 @@ class Connection:
         self.counts = Counts()
         self._emulator = os.environ.get(EMULATOR)
         self._credentials = credentials
-        self._profile = settings.app_profile.encode()
         try:
             self._channel = (
                 grpc.insecure_channel(self._emulator, options=_OPTIONS)
@@ -139,41 +142,41 @@ class Connection:
             self._admin.transport.close()
             self._admin = None
 
-    def _metadata(self, table_id: str) -> list[tuple[str, str]]:
-        names = (("table_name", self.table_name(table_id)), ("app_profile_id", self.settings.app_profile))
-        return [to_grpc_metadata([(name, value) for name, value in names if value])]
-
     def table_name(self, table_id: str) -> str:
         return f"{self.instance}/tables/{table_id}"
 
-    def _start(self, call: Any, table_id: str, request: bytes, timeout_s: float) -> Any:
+    def _route(self, table_id: str, *, may_lag: bool = False) -> _Route:
+        profile = (may_lag and self.settings.read_app_profile) or self.settings.app_profile
+        return _Route(table_id, self.table_name(table_id), profile)
+
+    def _start(self, call: Any, route: _Route, request: bytes, timeout_s: float) -> Any:
         self.counts.requests += 1
         self.counts.sent_bytes += len(request)
-        return call(request, timeout=max(timeout_s, 0.001), metadata=self._metadata(table_id))
+        return call(request, timeout=max(timeout_s, 0.001), metadata=route.metadata())
 
     # -- reading
 
-    def read(self, table_id: str, requests: Sequence[bytes]) -> list[bytes]:
+    def read(self, table_id: str, requests: Sequence[bytes], *, may_lag: bool = False) -> list[bytes]:
         """The whole answer to each request, a ReadRowsRequest without its table. All are under way at once."""
-        deadline = _Deadline(self.settings.deadline_s)
-        head = field(1, self.table_name(table_id).encode()) + (field(5, self._profile) if self._profile else b"")
+        deadline, route = _Deadline(self.settings.deadline_s), self._route(table_id, may_lag=may_lag)
+        head = route.head(5)
         whole = [head + request for request in requests]
-        calls = [self._start(self._read, table_id, request, deadline.left_s()) for request in whole]
+        calls = [self._start(self._read, route, request, deadline.left_s()) for request in whole]
         try:
-            return [self._answer(table_id, request, calls, i, deadline) for i, request in enumerate(whole)]
+            return [self._answer(route, request, calls, i, deadline) for i, request in enumerate(whole)]
         finally:
             for call in calls:
                 call.cancel()  # of those that have ended, nothing
 
-    def _answer(self, table_id: str, request: bytes, calls: list[Any], i: int, deadline: _Deadline) -> bytes:
+    def _answer(self, route: _Route, request: bytes, calls: list[Any], i: int, deadline: _Deadline) -> bytes:
         while True:
             try:
                 answer = b"".join(calls[i])
             except grpc.RpcError as error:
                 if error.code() not in _RETRIED or not deadline.pause():
-                    raise failure(error.code(), table_id, error.details() or "") from None
+                    raise failure(error.code(), route.table_id, error.details() or "") from None
                 self.counts.repeated += 1
-                calls[i] = self._start(self._read, table_id, request, deadline.left_s())
+                calls[i] = self._start(self._read, route, request, deadline.left_s())
             else:
                 self.counts.received_bytes += len(answer)
                 return answer
@@ -182,8 +185,8 @@ class Connection:
 
     def mutate(self, table_id: str, requests: Iterable[Names]) -> None:
         """Apply entries, several requests at a time. Raises unless every one of them is known to be applied."""
-        deadline = _Deadline(self.settings.deadline_s)
-        head = field(1, self.table_name(table_id).encode()) + (field(3, self._profile) if self._profile else b"")
+        deadline, route = _Deadline(self.settings.deadline_s), self._route(table_id)
+        head = route.head(3)
         waiting, more = iter(requests), True
         again: deque[Names] = deque()
         running: deque[tuple[Names, Any]] = deque()
@@ -195,7 +198,7 @@ class Connection:
                         more = False
                         continue
                     body = entries.data[entries.offsets[0] : entries.offsets[-1]].tobytes()
-                    running.append((entries, self._start(self._mutate, table_id, head + body, deadline.left_s())))
+                    running.append((entries, self._start(self._mutate, route, head + body, deadline.left_s())))
                 if not running:
                     return
                 entries, call = running.popleft()
@@ -215,7 +218,8 @@ class Connection:
 
     def check(self, table_id: str, requests: Sequence[bytes]) -> list[bool]:
         """Whether each predicate held: CheckAndMutateRowRequests without their table, several at a time, each sent once."""
-        head = field(1, self.table_name(table_id).encode()) + (field(7, self._profile) if self._profile else b"")
+        route = self._route(table_id)
+        head = route.head(7)
         running: deque[Any] = deque()
         out: list[bool] = []
         failures: list[Exception] = []
@@ -225,19 +229,40 @@ class Connection:
                 answer = bigtable.CheckAndMutateRowResponse.deserialize(running.popleft().result())
                 out.append(bool(answer.predicate_matched))
             except grpc.RpcError as error:
-                failures.append(failure(error.code(), table_id, error.details() or ""))
+                detail = error.details() or ""
+                if error.code() is _C.FAILED_PRECONDITION:
+                    detail += "; bigtable.app_profile must route to a single cluster and allow transactions on single rows"
+                failures.append(failure(error.code(), table_id, detail))
 
         for request in requests:
             if len(running) >= self.settings.checks_in_flight:
                 wait()
             if failures:
                 break
-            running.append(self._start(self._check.future, table_id, head + request, self.settings.deadline_s))
+            running.append(self._start(self._check.future, route, head + request, self.settings.deadline_s))
         while running:  # after a failure, too: each may have changed its row
             wait()
         if failures:
             raise failures[0]
         return out
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """Which table a request is for, and by which profile it goes."""
+
+    table_id: str
+    table_name: str
+    profile: str
+
+    def head(self, profile_tag: int) -> bytes:
+        """How a request begins. The profile's field has another number in each kind of request."""
+        return field(1, self.table_name.encode()) + (field(profile_tag, self.profile.encode()) if self.profile else b"")
+
+    def metadata(self) -> list[tuple[str, str]]:
+        """`x-goog-request-params`: Bigtable finds the cluster by this header, before it reads the request."""
+        named = (("table_name", self.table_name), ("app_profile_id", self.profile))
+        return [to_grpc_metadata([(name, value) for name, value in named if value])]
 
 
 def _outcome(call: Any, n: int) -> tuple[Ints, grpc.StatusCode, str]:

@@ -57,7 +57,7 @@ class _Place:
 
 
 def pages(connection: Connection, table_id: str, ranges: Sequence[Range], row_filter: bytes) -> Iterator[Page]:
-    """All rows in the ranges, in key order, page by page."""
+    """All rows in the ranges, in key order, page by page; none is missing because a cluster lags."""
     left = sorted(r for r in ranges if _holds_any(r))
     while left:
         page = read_page(connection.read(table_id, [read_request(left, row_filter, PAGE)])[0])
@@ -103,7 +103,11 @@ class Scan:
         return self._given(partitions, start)
 
     def _read(self, requests: Sequence[bytes]) -> Page:
-        return read_page(b"".join(self._connection.read(self._table_id, requests)) if requests else b"")
+        """Whoever reads a conditional row may mean to replace it, so that must not lag."""
+        if not requests:
+            return read_page(b"")
+        answers = self._connection.read(self._table_id, requests, may_lag=not self._keys.table.conditional)
+        return read_page(b"".join(answers))
 
     def _decode(self, page: Page) -> Found:
         decode = cells.decode if self._keys.table.sparse else fixed.decode

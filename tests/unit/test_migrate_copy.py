@@ -1,0 +1,33 @@
+"""Copying a store: what is taken along, and what is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from widerow.catalog.lease import KEY, Lease, Process
+from widerow.catalog.store import bring_up
+from widerow.cli.migrate import _exact
+from widerow.config import Bigtable, Config
+from widerow.engine.memory import MemoryEngine
+from widerow.migrate.copy import copy
+from widerow.model.errors import Conflict
+from widerow.model.times import SECOND, ManualClock
+from widerow.schema.tables import META
+
+
+def test_a_source_that_is_written_to_is_refused_and_its_lease_is_not_copied() -> None:
+    clock = ManualClock(1_760_000_000 * SECOND)
+    source, target = MemoryEngine(clock), MemoryEngine(clock)
+    bring_up(source)
+    assert Lease(source, clock, Process("a", "alpha", 7), length_us=30 * SECOND).take()
+    with pytest.raises(Conflict, match="process 7 on alpha"):
+        list(copy(source, target, clock, "memory:"))
+    clock.time_us += 30 * SECOND
+    list(copy(source, target, clock, "memory:"))
+    assert source.get(META, KEY) is not None, "a source is only read"
+    assert target.get(META, KEY) is None
+
+
+def test_no_read_of_a_copy_may_lag() -> None:
+    config = _exact(Config(bigtable=Bigtable(app_profile="one", read_app_profile="any")), "bigtable://p/i/w")
+    assert (config.store.url, config.bigtable) == ("bigtable://p/i/w", Bigtable(app_profile="one"))
