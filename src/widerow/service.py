@@ -31,7 +31,7 @@ from widerow.ops.counters import Counters
 from widerow.pipeline.pipeline import Pipeline, PipelineSettings
 from widerow.query.raw import Queries
 from widerow.telemetry.erasure import EVER
-from widerow.telemetry.placement import Epoch
+from widerow.telemetry.placement import declared_epoch
 from widerow.telemetry.store import Telemetry, TelemetrySettings
 
 log = logging.getLogger(__name__)
@@ -149,24 +149,24 @@ class Service:
 
     # -- what takes more than one stage
 
-    def save_device(self, tenant: Tenant, before: Device | None, after: Device) -> None:
-        """A device was created or changed: give it the buckets its declared rate calls for."""
-        width_us = after.profile.bucket_width_us()
-        if before is not None and before.profile.bucket_width_us() == width_us:
-            return
-        epochs = self.telemetry.places.epochs(tenant.name, after.name)
-        now = epochs[-1] if epochs else Epoch(0)
-        if now.width_us != width_us:
-            start_us = self.telemetry.places.earliest_epoch_us() + SECOND
-            reason = f"declared rate of {after.profile.reports_per_s:g} reports/s"
-            self.telemetry.places.add_epoch(
-                tenant.name, after.name, Epoch(start_us - start_us % SECOND, width_us, now.sub_buckets, reason)
-            )
+    def save_device(self, tenant: Tenant, device: Device) -> None:
+        """A device was created or changed: give it the buckets its profile calls for. Repeating is harmless."""
+        places = self.telemetry.places
+        # A second later than may be, because it may not be any more when the store has answered.
+        epoch = declared_epoch(places.epochs(tenant.name, device.name), device.profile, places.earliest_epoch_us() + SECOND)
+        if epoch is not None:
+            places.add_epoch(tenant.name, device.name, epoch)
 
     def delete_device(self, tenant: Tenant, name: str, *, expected: int | None = None) -> None:
-        """Forget a device and erase its data: unreadable on return, off the disk soon after."""
-        self.catalog.devices.delete(tenant.name, name, expected=expected)
-        self._erase(tenant, device=name)
+        """Forget a device and erase its data: unreadable on return, off the disk soon after.
+
+        Should anything fail the device is still there, and deleting it again finishes the job. With an `expected` revision
+        nothing is erased unless it is at that one.
+        """
+        self.catalog.devices.delete(
+            tenant.name, name, expected=expected, first=lambda: self.telemetry.erase(tenant, device=name)
+        )
+        self._begin_purge()
 
     def create_tenant(self, tenant: Tenant) -> Tenant:
         """A new tenant. One of that name that is being deleted must be gone first."""
@@ -189,6 +189,9 @@ class Service:
 
     def _erase(self, tenant: Tenant, *, device: str = "", metric: str = "", span: TimeSpan = EVER) -> None:
         self.telemetry.erase(tenant, device=device, metric=metric, span=span)
+        self._begin_purge()
+
+    def _begin_purge(self) -> None:
         self._wait_for_next_ms()
         if self._housekeeper:
             self._housekeeper.wake()
@@ -208,7 +211,9 @@ class Service:
             for tenant, mark, place in unfinished:
                 devices = [mark.device] if mark.device else [d.name for d in self.catalog.devices.list(tenant).devices]
                 self.telemetry.purge(tenant, mark, devices)
-                if mark.whole and not mark.device:
+                if mark.whole and mark.device:
+                    self.catalog.devices.forget_predecessors(tenant, mark.device)
+                elif mark.whole:
                     self.catalog.devices.delete_all(tenant)
                     self.catalog.metrics.delete_all(tenant)
                 self.telemetry.erasure.finish(tenant, mark, place)

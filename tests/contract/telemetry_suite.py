@@ -9,13 +9,14 @@ import numpy as np
 
 from widerow.engine.port import Engine
 from widerow.model.batch import Report, batch_of
+from widerow.model.device import Profile
 from widerow.model.errors import Rejected
 from widerow.model.points import Points
 from widerow.model.tenant import Retention, RetentionEpoch, Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND, ManualClock, TimeSpan
 from widerow.query.points import newest, points_of
 from widerow.schema.tables import TABLES
-from widerow.telemetry.placement import Epoch
+from widerow.telemetry.placement import Epoch, declared_epoch
 from widerow.telemetry.store import Telemetry, TelemetrySettings
 
 ACME = Tenant(name="acme")
@@ -99,6 +100,26 @@ class TelemetrySuite:
             assert len(self.read(process, "d", TimeSpan(start, start + 8 * HOUR))) == 96
             assert len(self.read(process, "d", TimeSpan(first, first + HOUR))) == 12
             assert plain(newest(points_of(process.latest(ACME, ["d"]))))[0][3] == 95.0
+
+    def test_a_device_spread_as_its_profile_calls_for_is_read_as_any_other(self, engine: Engine, clock: ManualClock) -> None:
+        t = self.telemetry(engine, clock)
+        start = clock.now_us() - clock.now_us() % HOUR + HOUR
+        for device, rate, spread in (("fast", 100, 16), ("fastest", 1704, 256)):
+            epoch = declared_epoch([], Profile(reports_per_s=rate), t.places.earliest_epoch_us())
+            assert epoch is not None
+            assert (epoch.width_us, epoch.sub_buckets) == (15 * MINUTE, spread)
+            t.places.add_epoch("acme", device, epoch)
+        clock.time_us = start + HOUR
+        times = [start + i * 3_571_428 for i in range(1000)]  # over an hour, with odd microseconds
+        for device in ("fast", "fastest"):
+            self.write(t, [Report(device, at, {"x": float(i), "y": -1.0}, {}, MS) for i, at in enumerate(times)])
+        for process in (t, self.telemetry(engine, clock)):
+            for device in ("fast", "fastest"):
+                got = [p for p in self.read(process, device, TimeSpan(start, start + HOUR)) if p[2] == "x"]
+                assert sorted((at, value) for _, at, _, value in got) == [(at, float(i)) for i, at in enumerate(times)]
+            latest = plain(newest(points_of(process.latest(ACME, ["fast", "fastest"]))))
+            want = {(device, times[-1], m, v) for device in ("fast", "fastest") for m, v in (("x", 999.0), ("y", -1.0))}
+            assert set(latest) == want
 
     def test_an_epoch_must_lie_ahead_of_every_writer(self, engine: Engine, clock: ManualClock) -> None:
         t = self.telemetry(engine, clock)

@@ -29,7 +29,7 @@ from widerow.engine.rows import rows_of
 from widerow.keys import KeySpec
 from widerow.model.errors import ConfigError
 from widerow.model.times import DAY, HOUR, MS, SECOND, ManualClock
-from widerow.schema.tables import DEVICES, LAST_SEEN, TABLES, telemetry
+from widerow.schema.tables import DEVICE_VERSIONS, DEVICES, LAST_SEEN, TABLES, telemetry
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "format" / "bigtable.md"
 RAW = telemetry(30 * DAY)
@@ -77,6 +77,7 @@ def test_row_keys_are_made_by_the_templates_of_the_page() -> None:
         assert key_spec(table) == KeySpec.parse(template, columns)
 
     check(RAW, "{salt:2}#{tenant}#{device}#{bucket}#{sub:NNN}#{reversed:16}")
+    assert str(key_spec(DEVICE_VERSIONS)) == "{salt:2}#{tenant_id}#{device_id}#{revision:reversed:16}"
     for table in (LAST_SEEN, DEVICES):
         assert str(key_spec(table)) == "{tenant_id}#shard-{shard:2}#{device_id}"
 

@@ -1,4 +1,4 @@
-"""The telemetry suite on every engine."""
+"""The suites of telemetry and rollups on every engine."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 
+from contract.rollup_suite import RollupSuite
 from contract.telemetry_suite import TelemetrySuite
 from servers.cassandra import Cassandra
 from widerow.engine.bigtable import BigtableEngine, BigtableSettings
@@ -25,13 +26,13 @@ def clock() -> ManualClock:
     return ManualClock(NOW)
 
 
-class TestOnMemory(TelemetrySuite):
+class TestOnMemory(TelemetrySuite, RollupSuite):
     @pytest.fixture
     def engine(self, clock: ManualClock) -> Engine:
         return MemoryEngine(clock)
 
 
-class TestOnRocksDB(TelemetrySuite):
+class TestOnRocksDB(TelemetrySuite, RollupSuite):
     @pytest.fixture
     def engine(self, clock: ManualClock, tmp_path: Path) -> Iterator[Engine]:
         engine = RocksEngine(tmp_path, clock=clock)
@@ -39,7 +40,7 @@ class TestOnRocksDB(TelemetrySuite):
         engine.close()
 
 
-class TestOnCassandra(TelemetrySuite):
+class TestOnCassandra(TelemetrySuite, RollupSuite):
     @pytest.fixture
     def engine(self, clock: ManualClock, cassandra_server: Cassandra) -> Iterator[Engine]:
         settings = CassandraSettings(
@@ -52,7 +53,7 @@ class TestOnCassandra(TelemetrySuite):
 
 
 @pytest.mark.usefixtures("bigtable_host")
-class TestOnBigtable(TelemetrySuite):
+class TestOnBigtable(TelemetrySuite, RollupSuite):
     @pytest.fixture
     def engine(self, clock: ManualClock) -> Iterator[Engine]:
         settings = BigtableSettings(age_margin_us=50 * 365 * DAY)  # the server's clock is another

@@ -5,6 +5,7 @@
     launch      what ties a server's life to ours
     process     a server as a process: started, asked whether it is up, paused, stopped, killed
     cassandra   Apache Cassandra, one node
+    sstables    what it has on disk
     cluster     a few of them together
     bigtable    the Bigtable emulator
     fixtures    the same for pytest, once per run

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
 from .cache import Say, say
-from .process import Server, free_ports
+from .process import Failed, Server, free_ports
 from .toolchain import java, maven_jars
 
 VERSION: Final = "5.0.9"
@@ -27,6 +28,7 @@ QUICK: Final = ("-XX:TieredStopAtLevel=1",)
 
 _ROW_OVERHEAD_BYTES: Final = 181
 """Of a row in memory: what Cassandra finds by itself at every start, in 3 s."""
+_TOOL_S: Final = 60.0
 _OPTIONS_REQUEST: Final = bytes([4, 0, 0, 0, 5, 0, 0, 0, 0])
 _SUPPORTED: Final = 6
 _EXPORTS: Final = (
@@ -65,6 +67,7 @@ _LOGBACK: Final = """\
   <root level="INFO"><appender-ref ref="out"/></root>
 </configuration>
 """
+_SILENT: Final = "<configuration/>"
 
 
 def fetch(tell: Say = say) -> Path:
@@ -113,28 +116,43 @@ class Cassandra(Server):
         (self.folder / "cassandra.yaml").write_text(json.dumps(self._settings, indent=1))
         (self.folder / "logback.xml").write_text(_LOGBACK)
         return [
-            self._java,
+            *self._program("logback.xml"),
             *self._java_options,
             "-XX:+ExitOnOutOfMemoryError",
             f"-XX:ErrorFile={self.folder}/hs_err.log",
-            "-XX:-UsePerfData",  # else a file per process in /tmp
             "-Xss512k",
             "-Djdk.attach.allowAttachSelf=true",
-            *(f"--add-exports={name}=ALL-UNNAMED" for name in _EXPORTS),
-            *(f"--add-opens={name}=ALL-UNNAMED" for name in _OPENS),
             f"-Djava.io.tmpdir={self.folder}",
-            f"-Dlogback.configurationFile={self.folder}/logback.xml",
-            f"-Dcassandra.config=file://{self.folder}/cassandra.yaml",
-            f"-Dcassandra.storagedir={self.folder}",
             "-Dcassandra-foreground=yes",
             "-Dcassandra.skip_wait_for_gossip_to_settle=0",
             "-Dcassandra.ring_delay_ms=1000",
             "-Dcassandra.shutdown_announce_in_ms=100",
             f"-Dcassandra.memtable.row_overhead_size={_ROW_OVERHEAD_BYTES}",
             "-Djava.net.preferIPv4Stack=true",
+            "org.apache.cassandra.service.CassandraDaemon",
+        ]
+
+    def tool(self, name: str, *arguments: str) -> str:
+        """What one of Cassandra's own tools prints, such as SSTablePartitions. It looks at files, not at the process."""
+        (self.folder / "silent.xml").write_text(_SILENT)
+        program = [*self._program("silent.xml"), *QUICK, f"org.apache.cassandra.tools.{name}"]
+        done = subprocess.run([*program, *arguments], capture_output=True, text=True, check=False, timeout=_TOOL_S)
+        if done.returncode:
+            raise Failed(f"{name} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def _program(self, logging: str) -> list[str]:
+        """What all programs of Cassandra are started with, but for the name of the program."""
+        return [
+            self._java,
+            "-XX:-UsePerfData",  # else a file per process in /tmp
+            *(f"--add-exports={name}=ALL-UNNAMED" for name in _EXPORTS),
+            *(f"--add-opens={name}=ALL-UNNAMED" for name in _OPENS),
+            f"-Dlogback.configurationFile={self.folder}/{logging}",
+            f"-Dcassandra.config=file://{self.folder}/cassandra.yaml",
+            f"-Dcassandra.storagedir={self.folder}",
             "-cp",
             f"{self._jars}/*",
-            "org.apache.cassandra.service.CassandraDaemon",
         ]
 
     def answers(self) -> bool:

@@ -1,13 +1,14 @@
-"""An emulator that hangs and goes on, under writes: bounded waits, flat memory, nothing acknowledged lost."""
+"""An emulator that hangs, or cannot be reached, and comes back, under writes: bounded waits, nothing acknowledged lost."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from servers.bigtable import INSTANCE, PROJECT, Bigtable
+from servers.cable import Cable
 from servers.fixtures import had
 from system.outage import Writer, resident_kib
 from widerow.engine.bigtable import BigtableEngine, BigtableSettings
@@ -29,6 +30,17 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bigtable]:
 
 @pytest.mark.slow
 def test_a_server_that_hangs_costs_time_and_nothing_else(server: Bigtable) -> None:
+    check_outages(server.pause, server.resume)
+
+
+@pytest.mark.slow
+def test_a_connection_that_is_cut_costs_time_and_nothing_else(server: Bigtable, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Cable(server.address) as cable:
+        monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", cable.address)
+        check_outages(cable.cut, cable.restore)
+
+
+def check_outages(begin: Callable[[], None], end: Callable[[], None]) -> None:
     settings = BigtableSettings(deadline_s=TIMEOUT_S)
     engine = BigtableEngine(PROJECT, INSTANCE, "down", clock=SystemClock(), settings=settings)
     writer = Writer(engine)
@@ -39,10 +51,10 @@ def test_a_server_that_hangs_costs_time_and_nothing_else(server: Bigtable) -> No
         before_kib = resident_kib()
         for _ in range(2):
             failed = len(writer.failures_s)
-            server.pause()
+            begin()
             time.sleep(8)
-            assert len(writer.failures_s) >= failed + 2, "a server that hangs is noticed"
-            server.resume()
+            assert len(writer.failures_s) >= failed + 2, "an outage is noticed"
+            end()
             writer.goes_on(15)
         writer.end()
         assert max(writer.failures_s) < TIMEOUT_S + SLACK_S
@@ -51,5 +63,4 @@ def test_a_server_that_hangs_costs_time_and_nothing_else(server: Bigtable) -> No
     finally:
         if writer.is_alive():
             writer.end()
-        server.resume()
         engine.close()

@@ -111,9 +111,18 @@ def _devices(place: Place, folder: Path) -> None:
     )
     device = json.loads(place.run("device", "show", ODD, "--tenant", "acme", "--json", keep=False))
     assert (device["location"], device["tags"]) == ("Hall 4", {"a": "b"})
+    states = json.loads(place.run("device", "history", ODD, "--tenant", "acme", "--json", keep=False))
+    assert [(state["location"], state["tags"]) for state in states] == [("Hall 4", {"a": "b"}), ("Hall 3", {"line": "L1"})]
+    table = place.run("device", "history", ODD, "--tenant", "acme", keep=False)
+    assert table.count("Hall") == 2
+    assert states[1]["until"] in table
+    place.run("device", "history", "nosuch", "--tenant", "acme", code=1)
     place.run("device", "set", "made", "--tenant", "acme", "--type", "pump", code=1)
     place.run("device", "set", "made", "--tenant", "acme", "--type", "pump", "--create")
+    place.run("device", "set", "made", "--tenant", "acme", "--rate", "100", "--metrics-per-report", "50")
     place.run("device", "show", "made", "--tenant", "acme", keep=False)
+    made = json.loads(place.run("device", "show", "made", "--tenant", "acme", "--json", keep=False))
+    assert [(e["bucket"], e["sub_buckets"]) for e in made["placement"]] == [("15m", 128)]
     place.run("device", "list", "--tenant", "acme")
     found = json.loads(place.run("device", "list", "--tenant", "acme", "--tag", "a=b", "--json", keep=False))
     assert [d["name"] for d in found] == [ODD]

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import time
+from dataclasses import replace
 from typing import Any
 
 from system.conftest import Site, now_ms
+from widerow.model.names import Names
+from widerow.model.tenant import Tenant
 from widerow.model.token import Role
+from widerow.schema.tables import DEVICE_VERSIONS
 
 
 def test_a_device_is_changed_key_by_key(site: Site) -> None:
@@ -42,6 +49,86 @@ def test_a_change_to_something_else_than_was_read_is_refused(site: Site) -> None
     assert client.delete("/v1/devices/tagged", headers={"If-Match": changed.headers["ETag"]}).status_code == 204
 
 
+def test_a_stale_delete_erases_nothing(site: Site) -> None:
+    site.write("spared-by-etag", {"a": 1})
+    client = site.client()
+    assert client.patch("/v1/devices/spared-by-etag", json={"type": "pump"}).status_code == 200
+    assert client.delete("/v1/devices/spared-by-etag", headers={"If-Match": '"1"'}).status_code == 412
+    assert site.values("spared-by-etag") == {"a": 1.0}
+    assert len(states(site, "spared-by-etag")) == 2
+
+
+def states(site: Site, device: str) -> list[dict[str, Any]]:
+    """What a reader is shown of a device's history."""
+    answer = site.client(Role.READ).get(f"/v1/devices/{device}/history")
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()["states"]
+    return found
+
+
+def test_a_device_shows_what_it_was_and_when(site: Site) -> None:
+    site.write("moved", {"a": 1})
+    client = site.client()
+    (first,) = states(site, "moved")
+    assert (first["revision"], first["from"], first["until"]) == (1, first["created"], None)
+    client.patch("/v1/devices/moved", json={"location": "Hall 1", "tags": {"line": "L1"}})
+    client.patch("/v1/devices/moved", json={"location": "Hall 1"})
+    client.post("/v1/devices/batch", json={"devices": [{"name": "moved", "location": "Hall 2"}]})
+    shown = states(site, "moved")
+    assert [(s["revision"], s["location"], s["tags"]) for s in shown] == [
+        (3, "Hall 2", {}),
+        (2, "Hall 1", {"line": "L1"}),
+        (1, "", {}),
+    ]
+    assert [s["until"] for s in shown] == [None, shown[0]["from"], shown[1]["from"]]
+    assert first["created"] == shown[2]["from"] < shown[1]["from"] < shown[0]["from"]
+    current = client.get("/v1/devices/moved").json()
+    assert {**shown[0], "placement": []} == {**current, "from": shown[0]["from"], "until": None}
+    table = client.get("/v1/devices/moved/history", headers={"Accept": "text/csv"}).text.splitlines()
+    assert len(table) == 4
+    assert {"revision", "from", "until", "location"} <= set(table[0].split(","))
+    assert client.get("/v1/devices/never-seen/history").status_code == 404
+
+
+def test_a_history_has_ten_former_states_and_ends_with_its_device(site: Site) -> None:
+    site.write("restless", {"a": 1})
+    client = site.client()
+    for n in range(25):
+        assert client.patch("/v1/devices/restless", json={"location": f"{n}"}).status_code == 200
+    assert [s["location"] for s in states(site, "restless")] == [str(24 - n) for n in range(11)]
+    assert all(s["from"] for s in states(site, "restless"))
+    assert sum(map(len, site.service.engine.scan(DEVICE_VERSIONS, [("acme", "restless")]))) <= 20
+    assert client.delete("/v1/devices/restless").status_code == 204
+    assert client.get("/v1/devices/restless/history").status_code == 404
+    assert not [rows for rows in site.service.engine.scan(DEVICE_VERSIONS, [("acme", "restless")]) if len(rows)]
+    site.write("restless", {"a": 1})
+    assert [s["location"] for s in states(site, "restless")] == [""]
+    for n in range(12):
+        assert client.patch("/v1/devices/restless", json={"location": f"again {n}"}).status_code == 200
+    assert [s["location"] for s in states(site, "restless")] == [f"again {11 - n}" for n in range(11)]
+    site.service.purge()
+    assert len(states(site, "restless")) == 11
+
+
+def test_a_deleted_tenant_leaves_no_history(site: Site) -> None:
+    service = site.service
+    tenant = service.create_tenant(Tenant(name="left"))
+    service.catalog.devices.register(tenant, Names.of(["a", "b"]))
+    for name in ("a", "b"):
+        service.catalog.devices.update("left", name, lambda device: replace(device, location="hall"))
+    service.delete_tenant("left")
+    service.purge()
+    tenants = {
+        rows.key(DEVICE_VERSIONS, i)[0] for rows in service.engine.scan(DEVICE_VERSIONS, None) for i in range(len(rows))
+    }
+    assert "left" not in tenants
+    tenant = service.create_tenant(Tenant(name="left"))
+    service.catalog.devices.register(tenant, Names.of(["a"]))
+    service.catalog.devices.update("left", "a", lambda device: replace(device, location="roof"))
+    assert [state.device.location for state in service.catalog.devices.history("left", "a")] == ["roof", ""]
+    service.delete_tenant("left")
+
+
 def test_a_declared_rate_gives_a_device_other_buckets(site: Site) -> None:
     site.write("fast", {"a": 1})
     client = site.client()
@@ -49,6 +136,11 @@ def test_a_declared_rate_gives_a_device_other_buckets(site: Site) -> None:
     profile = {"profile": {"reports_per_s": 5}}
     placement = client.patch("/v1/devices/fast", json=profile).json()["placement"]
     assert [(epoch["bucket"], epoch["sub_buckets"]) for epoch in placement] == [("15m", 1)]
+    assert client.patch("/v1/devices/fast", json={**profile, "type": "pump"}).json()["placement"] == placement
+    heavier = client.patch("/v1/devices/fast", json={"profile": {"metrics_per_report": 100}}).json()
+    assert [(epoch["bucket"], epoch["sub_buckets"]) for epoch in heavier["placement"]] == [("15m", 1), ("15m", 8)]
+    too_much = client.patch("/v1/devices/fast", json={"profile": {"reports_per_s": 1e6}})
+    assert (too_much.status_code, too_much.json()["error"]["code"]) == (400, "profile")
     batch = client.post("/v1/devices/batch", json={"devices": [{"name": "slow", "profile": {"reports_per_s": 0.001}}]})
     assert batch.json()["created"] == 1
     assert client.get("/v1/devices/slow").json()["placement"][0]["bucket"] == "6h"
@@ -148,6 +240,22 @@ def test_a_tenant_is_made_limited_and_deleted(site: Site) -> None:
     while operator.get("/v1/admin/tenants/brief").status_code != 404:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_reports_carry_the_attributes_their_tenant_wants_stored(site: Site) -> None:
+    operator = site.client(Role.OPERATOR)
+    operator.post("/v1/admin/tenants", json={"name": "mapped", "row_attributes": ["location", "type"]})
+    token = operator.post("/v1/admin/tokens", json={"role": "admin", "tenant": "mapped"}).json()["token"]
+    client = site.client(None)
+    client.headers["Authorization"] = f"Bearer {token}"
+    described = [{"name": "there", "location": "Linz", "type": "pump"}, {"name": "nowhere"}]
+    assert client.post("/v1/devices/batch", json={"devices": described}).status_code == 200
+    reports = [{"device": name, "values": {"a": 1}, "tags": {"shift": "2"}} for name in ("there", "nowhere")]
+    assert client.post("/v1/write", json=reports).status_code == 204
+    for name, tags in (("there", {"location": "Linz", "shift": "2", "type": "pump"}), ("nowhere", {"shift": "2"})):
+        answer = client.get(f"/v1/devices/{name}/series", params={"tags": "true"}, headers={"Accept": "text/csv"})
+        shown = list(csv.DictReader(io.StringIO(answer.text)))
+        assert [{k: v for k, v in json.loads(row["tags"]).items() if k != "widerow_time"} for row in shown] == [tags]
 
 
 def test_tokens_are_made_listed_and_revoked(site: Site) -> None:

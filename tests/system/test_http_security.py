@@ -42,6 +42,7 @@ EXAMPLES = {
     "GET /v1/devices": Example("/v1/devices"),
     "POST /v1/devices/batch": Example("/v1/devices/batch", {"devices": [{"name": "batched"}]}),
     "GET /v1/devices/{device}": Example("/v1/devices/{device}"),
+    "GET /v1/devices/{device}/history": Example("/v1/devices/{device}/history"),
     "PATCH /v1/devices/{device}": Example("/v1/devices/{device}", {"location": "hall"}),
     "DELETE /v1/devices/{device}": Example("/v1/devices/{device}"),
     "GET /v1/metrics": Example("/v1/metrics"),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from uuid import uuid4
 
@@ -21,6 +22,7 @@ from widerow.config import Config, Store
 from widerow.engine.open import open_engine
 from widerow.migrate.copy import progress_of
 from widerow.model.batch import Report, batch_of
+from widerow.model.device import Device
 from widerow.model.names import Names
 from widerow.model.tenant import Retention, Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, MS, SystemClock, TimeSpan
@@ -32,7 +34,7 @@ COMMAND = [sys.executable, "-m", "widerow.cli.main", "migrate"]
 
 
 def filled(folder: Path, devices: int, reports: int) -> str:
-    """An embedded store with corrections, texts, tags, two retention classes and something erased."""
+    """An embedded store with corrections, texts, tags, two retention classes, changed devices and something erased."""
     url = f"rocksdb:{folder / 'store'}"
     with Service.open(replace(Config(), store=Store(url=url, cache_mib=16, write_buffer_mib=16, reserve_mib=0))) as service:
         now = service.clock.now_us() // MS * MS
@@ -48,6 +50,9 @@ def filled(folder: Path, devices: int, reports: int) -> str:
                 ]
                 sent += [Report(device, r.time_us, {"temp": -1.0}, {}, now + MS) for r in sent[::5]]
                 service.telemetry.write(tenant, batch_of(sent))
+            for n in range(15):
+                moved = [Device(name=f"press {d}/#ü", location=f"Hall {n}") for d in range(devices)]
+                service.catalog.devices.apply(tenant, moved)
             service.delete_device(tenant, "press 0/#ü")
             service.telemetry.erase(tenant, metric="state", span=TimeSpan(now - 2 * HOUR, now - HOUR))
     return url
@@ -83,15 +88,20 @@ def test_a_store_goes_round_and_comes_back_the_same(tmp_path: Path, on_cassandra
         span = TimeSpan(now - DAY, now)
         points = service.queries.series(tenant, "press 1/#ü", span=span, limit=10_000).points
         assert len(points) == 100 + 61, "temp each minute; state but for what was erased of it"
+        states = service.catalog.devices.history("acme", "press 1/#ü")
+        assert [state.device.location for state in states] == [f"Hall {14 - n}" for n in range(11)]
+        assert all(newer.from_us == older.until_us > 0 for newer, older in pairwise(states))
 
 
+@pytest.mark.parametrize("engine", ["cassandra", "bigtable"])
 def test_a_copy_that_was_killed_goes_on_where_it_was(
-    tmp_path: Path, on_cassandra: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, engine: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WIDEROW_STORE_LEASE_S", "3")  # it leaves the target's lease, which the next one waits for
     source = filled(tmp_path, devices=6, reports=300)
-    config = replace(Config(), store=Store(url=on_cassandra))
-    first = subprocess.Popen([*COMMAND, source, on_cassandra, "--no-verify"], stderr=subprocess.DEVNULL)
+    url = request.getfixturevalue(f"on_{engine}")
+    config = replace(Config(), store=Store(url=url))
+    first = subprocess.Popen([*COMMAND, source, url, "--no-verify"], stderr=subprocess.DEVNULL)
     target = open_engine(config, SystemClock())
     try:
         target.apply([META])
@@ -107,7 +117,8 @@ def test_a_copy_that_was_killed_goes_on_where_it_was(
     finally:
         first.kill()
         target.close()
-    assert migrate(source, on_cassandra)["same"] is True
+    assert migrate(source, url)["same"] is True
+    assert migrate(url, f"rocksdb:{tmp_path / 'back'}")["same"] is True
 
 
 def test_nobody_else_writes_to_either_store(tmp_path: Path, on_bigtable: str) -> None:

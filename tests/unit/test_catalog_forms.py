@@ -37,6 +37,7 @@ def test_forms_are_what_the_api_shows() -> None:
         "retention": {"raw": "30d", "minute": "90d", "hour": "365d", "day": "forever"},
         "raw_epochs": [{"from": "1970-01-01T00:00:00Z", "raw": "30d"}],
         "registers_devices": True,
+        "row_attributes": [],
         "created": "2027-01-15T08:00:00Z",
         "revision": 3,
     }
@@ -46,7 +47,7 @@ def test_forms_are_what_the_api_shows() -> None:
         "type": "pump",
         "location": "",
         "tags": {"floor": "1"},
-        "profile": {"reports_per_s": 0.5, "max_reports_per_s": 0.0},
+        "profile": {"reports_per_s": 0.5, "max_reports_per_s": 0.0, "metrics_per_report": 0},
         "created": "2027-01-15T08:00:00Z",
         "revision": 1,
     }
@@ -82,6 +83,7 @@ def test_a_form_is_a_patch() -> None:
             "limits": {"series": 9},
             "retention": {"raw": "6h", "minute": 7 * DAY, "hour": "forever"},
             "registers_devices": False,
+            "row_attributes": ["location", "type", "location"],
         },
         TENANT,
     )
@@ -90,9 +92,13 @@ def test_a_form_is_a_patch() -> None:
         limits=Limits(devices=5, series=9),
         retention=Retention(raw_us=6 * HOUR, minute_us=7 * DAY, hour_us=FOREVER),
         registers_devices=False,
+        row_attributes=("type", "location"),
     )
     assert from_json({"profile": {"max_reports_per_s": 10}}, DEVICE).profile == Profile(
         reports_per_s=0.5, max_reports_per_s=10.0
+    )
+    assert from_json({"profile": {"metrics_per_report": 12}}, DEVICE).profile == Profile(
+        reports_per_s=0.5, metrics_per_report=12
     )
     assert from_json({"kind": "counter"}, METRIC) == replace(METRIC, kind=MetricKind.COUNTER)
 
@@ -112,7 +118,7 @@ def test_what_is_wrong_is_named() -> None:
         assert says in str(caught.value)
 
     refused(DEVICE, {"colour": "red"}, "unknown key 'colour': use display_name, type, location, tags, profile")
-    refused(DEVICE, {"profile": {"rate": 1}}, "unknown key 'profile.rate': use reports_per_s, max_reports_per_s")
+    refused(DEVICE, {"profile": {"rate": 1}}, "use reports_per_s, max_reports_per_s, metrics_per_report")
     refused(TENANT, {"limits": {"wings": 1}}, "use writes_per_s, storage_bytes, devices, series")
     refused(TENANT, {"retention": {"raw_us": 1}}, "use raw, minute, hour, day")
     refused(DEVICE, [], "give an object")
@@ -122,6 +128,8 @@ def test_what_is_wrong_is_named() -> None:
     refused(DEVICE, {"name": "b"}, "name is 'a' and cannot be set")
     refused(TENANT, {"revision": 4}, "revision is 3 and cannot be set")
     refused(TENANT, {"registers_devices": 1}, "give true or false")
+    for attributes in ("type", ["colour"], None, [["type"]]):
+        refused(TENANT, {"row_attributes": attributes}, "row_attributes: give a list of type, location")
     for limit in (-1, 1.5, True, "5", None, 2**60):
         refused(TENANT, {"limits": {"devices": limit}}, "limits.devices: give a whole number")
     refused(METRIC, {"kind": "level"}, "one of gauge, counter, text")
@@ -137,6 +145,10 @@ def test_what_is_wrong_is_named() -> None:
     refused(DEVICE, {"profile": {"reports_per_s": 10**400}}, "give a number")
     refused(DEVICE, {"profile": {"reports_per_s": -1}}, "give 0 to 1000000", "profile")
     refused(DEVICE, {"profile": {"reports_per_s": float("nan")}}, "give 0 to 1000000", "profile")
+    for count in ("1", 1.5, True, None, 10**5000):
+        refused(DEVICE, {"profile": {"metrics_per_report": count}}, "profile.metrics_per_report: give a whole number")
+    refused(DEVICE, {"profile": {"metrics_per_report": 1001}}, "give 0 (unknown) to 1000", "profile")
+    refused(DEVICE, {"profile": {"reports_per_s": 1705}}, "profile: 1705 reports/s of 10 values are too many", "profile")
     refused(TENANT, {"retention": {"raw": 1.5}}, 'give a duration such as "30d"')
     refused(TENANT, {"retention": {"raw": "soon"}}, "give a whole number and a unit", "duration")
     refused(TENANT, {"retention": {"raw": "1s"}}, "give 1h to 7300d", "retention")

@@ -27,6 +27,9 @@ def test_every_format_gives_the_same_forms(tmp_path: Path) -> None:
     assert read(tmp_path, "a.ndjson", f'{text}\n\n{{"name":"b"}}\n') == want
     assert read(tmp_path, "a.csv", "name,type,reports_per_s,tag:line\nHalle 3/Presse #7,press,0.5,L2\nb,,,\n") == want
     assert read(tmp_path, "b.csv", "\ufeffname\r\nb\r\n") == [{"name": "b"}]
+    assert read(tmp_path, "c.csv", "name,metrics_per_report\nb,12\n") == [
+        {"name": "b", "profile": {"metrics_per_report": 12}}
+    ]
 
 
 def test_a_quoted_cell_may_hold_a_line_break(tmp_path: Path) -> None:
@@ -48,6 +51,7 @@ def test_what_is_wrong_with_a_file_is_said_with_its_place(tmp_path: Path) -> Non
     check("a.csv", "name,name\na,b\n", "twice")
     check("a.csv", "name,type\na\n", "line 2 has 1 cells")
     check("a.csv", "name,reports_per_s\na,often\n", "line 2: 'often'")
+    check("a.csv", "name,metrics_per_report\na,1.5\n", "line 2: '1.5' is not a whole number")
 
 
 def test_bytes_that_are_not_utf8_are_refused(tmp_path: Path) -> None:

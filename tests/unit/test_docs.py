@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import fields
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from widerow.cli.main import app
 from widerow.config import Config
 from widerow.engine.rocksdb import RocksEngine
 from widerow.model.batch import Report, batch_of
+from widerow.model.device import Profile
 from widerow.model.errors import REFUSAL_CODES, Refusal
 from widerow.model.tenant import Tenant
-from widerow.model.times import SECOND, ManualClock
+from widerow.model.times import SECOND, ManualClock, format_duration
 from widerow.ops.counters import Counters
 from widerow.schema.tables import TABLES
 from widerow.server.routes import ROUTES
@@ -196,6 +198,20 @@ def test_every_dependency_has_its_reason() -> None:
 def test_lock_files_name_no_address() -> None:
     for lock in (ROOT / "requirements").glob("*.lock"):
         assert "://" not in lock.read_text(), lock.name
+
+
+# -- figures that follow from the code
+
+
+def test_the_partition_sizes_are_those_of_the_model() -> None:
+    sizes = page("format/cassandra.md").split("### Partition sizes", 1)[1].split("\n## ", 1)[0]
+    rows = re.findall(r"^\| ([\d/]+) \| (\d+) \| (\w+) \| (\d+) \| ([\d.]+) \|", sizes, re.MULTILINE)
+    assert len(rows) == 6
+    for rate, metrics, width, sub_buckets, mib in rows:
+        profile = Profile(reports_per_s=float(Fraction(rate)), metrics_per_report=int(metrics))
+        spread = profile.sub_buckets()
+        estimated = f"{profile.bucket_bytes() / spread / (1 << 20):.2f}"
+        assert (format_duration(profile.bucket_width_us()), str(spread), estimated) == (width, sub_buckets, mib)
 
 
 # -- the pages themselves

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from widerow.model.times import DAY, HOUR, MINUTE, TimeSpan, bucket_start
-from widerow.telemetry.placement import FIRST_EPOCH, Epoch, partitions, place, place_all, segments
+from widerow.model.device import Profile
+from widerow.model.times import DAY, HOUR, MINUTE, SECOND, TimeSpan, bucket_start
+from widerow.telemetry.placement import FIRST_EPOCH, Epoch, declared_epoch, partitions, place, place_all, segments
 
 epochs = st.lists(
     st.builds(
@@ -88,3 +89,42 @@ def test_an_epoch_has_a_known_width_and_a_bounded_spread() -> None:
         Epoch(0, HOUR, 0)
     with pytest.raises(ValueError, match="millisecond"):
         Epoch(1)
+
+
+def test_a_profile_gives_an_epoch_where_the_newest_is_not_what_it_calls_for() -> None:
+    def check(known: list[Epoch], profile: Profile, want: tuple[int, int] | None) -> None:
+        got = declared_epoch(known, profile, 5 * HOUR + 1)
+        assert (None if got is None else (got.width_us, got.sub_buckets)) == want
+        if got is not None:
+            assert got.from_us == 5 * HOUR + SECOND
+            assert declared_epoch([*known, got], profile, 6 * HOUR) is None, "repeating adds nothing"
+
+    fast, heavy, unknown = Profile(reports_per_s=5), Profile(reports_per_s=100, metrics_per_report=50), Profile()
+    declared = "declared rate of 100 reports/s"
+    check([], unknown, None)
+    check([], fast, (15 * MINUTE, 1))
+    check([], heavy, (15 * MINUTE, 128))
+    check([Epoch(HOUR, 15 * MINUTE, 1, declared)], heavy, (15 * MINUTE, 128))
+    check([Epoch(HOUR, 15 * MINUTE, 128, declared)], fast, (15 * MINUTE, 1))
+    check([Epoch(HOUR, 15 * MINUTE, 128, declared)], unknown, (HOUR, 1))
+
+
+def test_what_was_given_for_another_reason_is_not_undone_by_a_profile() -> None:
+    def check(known: list[Epoch], profile: Profile, want: tuple[int, int] | None) -> None:
+        got = declared_epoch(known, profile, 5 * HOUR)
+        assert (None if got is None else (got.width_us, got.sub_buckets)) == want
+
+    fast, unknown = Profile(reports_per_s=5), Profile()
+    hot = Epoch(HOUR, 6 * HOUR, 8, "hot")
+    check([hot], unknown, None)
+    check([hot], fast, (15 * MINUTE, 8))
+    check([hot], Profile(reports_per_s=100), (15 * MINUTE, 16))
+    later = Epoch(2 * HOUR, 15 * MINUTE, 16, "declared rate: 100 reports/s")
+    check([hot, later], fast, (15 * MINUTE, 8))
+    check([hot, later, Epoch(3 * HOUR, 15 * MINUTE, 2, "cooled down")], fast, None)
+
+
+def test_a_declared_epoch_starts_after_the_newest_and_says_why() -> None:
+    newest = Epoch(5 * HOUR, 15 * MINUTE, 1, "declared rate: 5 reports/s")
+    got = declared_epoch([newest], Profile(reports_per_s=0.001, metrics_per_report=3), 5 * HOUR - SECOND)
+    assert got == Epoch(5 * HOUR + SECOND, 6 * HOUR, 1, "declared rate: 0.001 reports/s of 3 values")

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from widerow.catalog.devices import Devices
+from widerow.catalog.records import Records
 from widerow.catalog.store import SCHEMA, bring_up, outline, stored_version, tables_of
 from widerow.catalog.tenants import Tenants
 from widerow.engine.memory import MemoryEngine
 from widerow.engine.port import Engine
+from widerow.engine.rocksdb import RocksEngine
 from widerow.engine.rows import rows_of
+from widerow.model.device import Device
 from widerow.model.errors import ConfigError
 from widerow.model.tenant import Retention, Tenant
 from widerow.model.times import DAY, MS, ManualClock
-from widerow.schema.tables import LAST_SEEN
+from widerow.schema.tables import DEVICE_VERSIONS, DEVICES, LAST_SEEN, TABLES
 
 CLOCK = ManualClock(1_800_000_000_000_000)
+ACME = Tenant(name="acme")
+TABLES_1_0 = tuple(table for table in TABLES if table != DEVICE_VERSIONS)
 
 
 @pytest.fixture
@@ -69,6 +78,63 @@ def test_the_release_before_runs_on_a_minor_change_and_refuses_a_major_one(engin
     bring_up(engine, (2, 0), {(2, 0): lambda _: None})
     with pytest.raises(ConfigError, match="newer release"):
         bring_up(engine, (1, 1), {})
+
+
+@contextmanager
+def release_1_0(path: Path, patch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    """A store as release 1.0 opens it, which knows neither the table of histories nor a step beyond itself."""
+    engine = RocksEngine(path, clock=CLOCK)
+    with patch.context() as of_1_0:
+        of_1_0.setattr("widerow.catalog.store.TABLES", TABLES_1_0)
+        bring_up(engine, (1, 0), {})
+        yield engine
+    engine.close()
+
+
+@contextmanager
+def release_1_1(path: Path) -> Iterator[Engine]:
+    engine = RocksEngine(path, clock=CLOCK)
+    bring_up(engine, (1, 1))
+    yield engine
+    engine.close()
+
+
+def moved_by_1_0(engine: Engine, place: str) -> None:
+    """A change as 1.0 makes it: of the device's row alone."""
+    Records(engine, DEVICES, Device, "device").update(("acme",), "d", lambda d: replace(d, location=place), None)
+
+
+def history(engine: Engine) -> list[str]:
+    return [state.device.location for state in Devices(engine, CLOCK).history("acme", "d")]
+
+
+def test_a_store_of_1_0_is_brought_to_1_1_and_keeps_its_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with release_1_0(tmp_path, monkeypatch) as engine:
+        assert stored_version(engine) == (1, 0)
+        assert not engine.outline([DEVICE_VERSIONS])[0].exists
+        Devices(engine, CLOCK).create(ACME, Device(name="d", location="hall"))
+    for _ in range(2):
+        with release_1_1(tmp_path) as engine:
+            assert stored_version(engine) == (1, 1)
+            assert all(definition.exists for definition in engine.outline(TABLES))
+            assert history(engine) == ["hall"]
+    with release_1_1(tmp_path) as engine:
+        Devices(engine, CLOCK).update("acme", "d", lambda d: replace(d, location="roof"))
+        assert history(engine) == ["roof", "hall"]
+
+
+def test_release_1_0_still_runs_on_a_store_of_1_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with release_1_1(tmp_path) as engine:
+        Devices(engine, CLOCK).create(ACME, Device(name="d", location="hall"))
+        Devices(engine, CLOCK).update("acme", "d", lambda d: replace(d, location="roof"))
+    with release_1_0(tmp_path, monkeypatch) as engine:
+        assert stored_version(engine) == (1, 1), "it does not take the store back"
+        assert Devices(engine, CLOCK).get("acme", "d").location == "roof"
+        moved_by_1_0(engine, "yard")
+    with release_1_1(tmp_path) as engine:
+        assert history(engine) == ["yard", "hall"], "what 1.0 replaced is missing, nothing else"
+        Devices(engine, CLOCK).update("acme", "d", lambda d: replace(d, location="cellar"))
+        assert history(engine) == ["cellar", "yard", "hall"]
 
 
 def test_the_outline_names_the_classes_of_every_tenant(engine: Engine) -> None:

@@ -1,4 +1,4 @@
-"""The four catalogues of a store, made together."""
+"""The catalogues of a store, made together."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from widerow.catalog.attributes import Attributes
 from widerow.catalog.devices import Devices
 from widerow.catalog.metrics import Metrics
 from widerow.catalog.tenants import Tenants
@@ -42,6 +43,7 @@ class Catalog:
         s = settings or CatalogSettings()
         self.tenants = Tenants(engine, clock, refresh_us=s.refresh_us, max_future_us=s.max_future_us)
         self.devices = Devices(engine, clock, refresh_us=s.refresh_us, reload_us=s.reload_devices_us)
+        self.attributes = Attributes(engine, clock)
         self.metrics = Metrics(engine, clock, most=s.most_metrics)
         self.tokens = Tokens(engine, clock, random_bytes=random_bytes, refresh_us=s.token_refresh_us)
 

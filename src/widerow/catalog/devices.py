@@ -4,7 +4,8 @@ Rule 1: `limits.devices` is exact within a process: never exceeded, and nothing 
 that comes or goes does so holding its tenant's roster lock. (Processes that share a store each count what they read last.)
 Rule 2: a name the roster does not know is looked for in the store before it is refused.
 Rule 3: known devices cost no Python per name; unknown ones one insert for all of them.
-Removing a device removes its row: erasing its data is the work of others.
+Rule 4: what a change replaces goes to the device's history; registration by reports writes none.
+Removing a device removes its row and its history: erasing its data is the work of others.
 """
 
 from __future__ import annotations
@@ -12,17 +13,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Literal
 
 import numpy as np
 
 from widerow.catalog.forms import check
+from widerow.catalog.history import History, State
 from widerow.catalog.match import Match, Page, cursor_of, read_cursor
-from widerow.catalog.records import FIRST_REVISION, Records, pack
+from widerow.catalog.records import FIRST_REVISION, Records, Stored, pack
 from widerow.catalog.roster import Roster
 from widerow.engine.port import Engine, Span
-from widerow.engine.rows import NEVER, Column, Rows
+from widerow.engine.rows import NEVER, Column, Row, Rows
 from widerow.model.arrays import Bytes, Flags, frozen
 from widerow.model.batch import CellKind, Cells
 from widerow.model.device import Device
@@ -30,7 +33,7 @@ from widerow.model.errors import Conflict, NotFound, Rejected
 from widerow.model.intern import NameTable
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import Tenant
-from widerow.model.times import SECOND, Clock, whole_ms
+from widerow.model.times import MS, SECOND, Clock, whole_ms
 from widerow.schema.shards import SHARDS, shard_of, shards_of
 from widerow.schema.tables import DEVICES
 
@@ -38,6 +41,8 @@ KNOWN, UNKNOWN_DEVICE, DEVICE_LIMIT = 0, 1, 2
 """What `register` says of a name. The last two are refusals, with the codes `unknown-device` and `device-limit`."""
 
 _COLUMNS = Names.of(("body", "revision"))
+_REPLACED_AT_ONCE = 1000
+"""Devices of a bulk upsert whose former states are written together: a sync for all of them, not one for each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,6 +79,7 @@ class Devices:
         self.engine, self.clock = engine, clock
         self.refresh_us, self.reload_us = refresh_us, reload_us
         self._records = Records(engine, DEVICES, Device, "device")
+        self._history = History(engine, clock, self._records)
         self._rosters: dict[str, Roster] = {}
         self._rosters_lock = threading.Lock()
 
@@ -94,39 +100,61 @@ class Devices:
 
         `change` may be called again when another process was faster, so it must be a function of its argument.
         """
+        return self._changed(tenant, name, change, expected, {})
 
-        def checked(old: Device) -> Device:
-            new = replace(change(old), name=old.name, created_us=old.created_us)
-            check(new)
-            return new
+    def history(self, tenant: str, name: str) -> Sequence[State]:
+        """What the device is and what it was before, newest first."""
+        return self._history.of(tenant, self.get(tenant, name))
 
-        return self._records.update((tenant,), name, checked, expected)
+    def delete(
+        self, tenant: str, name: str, *, expected: int | None = None, first: Callable[[], object] = lambda: None
+    ) -> Device:
+        """Remove the row and the history; the device is unknown again, and its place is free.
 
-    def delete(self, tenant: str, name: str, *, expected: int | None = None) -> Device:
-        """Remove the row; the device is unknown again, and its place is free."""
+        `first` is called once before that, when the device was found, at the `expected` revision. Should it fail, nothing is
+        removed. Reports of the device that come meanwhile wait, and are then those of a new one.
+        """
         roster = self._roster(tenant)
+        begun = False
+
+        def before(_: object) -> None:
+            nonlocal begun
+            if not begun:
+                begun = True
+                roster.remove(name)
+                first()
+            self._history.forget(tenant, [name], whole_ms(self.clock.now_us()))
+
         with roster.lock:
             try:
-                device = self._records.remove((tenant,), name, expected)
+                return self._records.remove((tenant,), name, expected, before)
             except NotFound:
                 roster.remove(name)
                 raise
-            except Conflict:
-                raise
             except BaseException:
-                roster.unload()  # it may have gone: only the store knows
+                if begun:
+                    roster.unload()  # it may have gone: only the store knows
                 raise
-            roster.remove(name)
-        return device
 
     def delete_all(self, tenant: str) -> None:
         """Remove every row of a tenant. Repeating is harmless."""
         roster = self._roster(tenant)
         with roster.lock:
+            version_us = whole_ms(self.clock.now_us())
             try:
-                self._records.remove_all((tenant,), whole_ms(self.clock.now_us()))
+                names = [name for chunk in self._names(tenant) for name in chunk.to_list()]
+                self._history.forget(tenant, names, version_us)
+                self._records.remove_all((tenant,), version_us)
             finally:
                 roster.unload()
+
+    def forget_predecessors(self, tenant: str, name: str) -> None:
+        """Take the history of devices that had this name before off the disk: somebody may have written it meanwhile."""
+        version_us = whole_ms(self.clock.now_us())  # before looking: what is written from here on is of a later device
+        found = self._records.find((tenant,), name)
+        if found is not None:
+            version_us = max(0, whole_ms(found.value.created_us) - MS)
+        self._history.forget(tenant, [name], version_us)
 
     def forget(self) -> None:
         """Read every roster again before it is next used."""
@@ -165,6 +193,7 @@ class Devices:
             if accepted.setdefault(device.name, i) != i:
                 results[i] = Applied(device.name, "refused", "conflict", f"device {device.name!r} is given twice")
         entered = self._entered(tenant, [devices[i] for i in accepted.values()])
+        there = []
         for i, result in zip(accepted.values(), entered, strict=True):
             name = devices[i].name
             if isinstance(result, Device):
@@ -172,7 +201,10 @@ class Devices:
             elif result == DEVICE_LIMIT:
                 results[i] = Applied(name, "refused", "device-limit", _limit_reason(tenant))
             else:
-                results[i] = self._replaced(tenant.name, devices[i])
+                there.append(i)
+        for start in range(0, len(there), _REPLACED_AT_ONCE):
+            some = there[start : start + _REPLACED_AT_ONCE]
+            results |= zip(some, self._replaced(tenant.name, [devices[i] for i in some]), strict=True)
         return [results[i] for i in range(len(devices))]
 
     def register(self, tenant: Tenant, names: Names, used: Flags | None = None) -> Registered:
@@ -268,11 +300,45 @@ class Devices:
         roster.note_absent(names.take(np.flatnonzero(~absent & ~found)), now_us)
         return found
 
-    def _replaced(self, tenant: str, device: Device) -> Applied:
+    def _changed(
+        self, tenant: str, name: str, change: Callable[[Device], Device], expected: int | None, kept: dict[str, Row]
+    ) -> Device:
+        """See `update`. `kept` are rows by name that are in the history; those that get there are added."""
+
+        def checked(old: Device) -> Device:
+            new = replace(change(old), name=old.name, created_us=old.created_us)
+            check(new)
+            return new
+
+        def keep(old: Stored[Device]) -> None:
+            if kept.get(old.name) != old.row:
+                self._history.keep(tenant, [old])
+                kept[old.name] = old.row
+
         try:
-            return Applied(device.name, "updated", device=self.update(tenant, device.name, lambda _: device))
-        except Rejected as error:
-            return Applied(device.name, "refused", error.code, str(error))
+            return self._records.update((tenant,), name, checked, expected, keep)
+        except NotFound:
+            if name in kept:  # it was deleted in between, and its history must go, too
+                self.forget_predecessors(tenant, name)
+            raise
+
+    def _replaced(self, tenant: str, devices: Sequence[Device]) -> Iterator[Applied]:
+        """Give distinct devices that exist a new description. What they were goes to the history in one write."""
+        new = {device.name: device for device in devices}
+        old = [
+            stored
+            for stored in self._records.find_all((tenant,), list(new))
+            if pack(replace(new[stored.name], created_us=stored.value.created_us)) != pack(stored.value)
+        ]
+        if old:
+            self._history.keep(tenant, old)
+        kept = {stored.name: stored.row for stored in old}
+        for device in devices:
+            try:
+                changed = self._changed(tenant, device.name, partial(_instead, device), None, kept)
+                yield Applied(device.name, "updated", device=changed)
+            except Rejected as error:
+                yield Applied(device.name, "refused", error.code, str(error))
 
     def _matching(self, tenant: str, match: Match, limit: int | None, after: str | None) -> Iterator[Device]:
         first, name = read_cursor(after) if after else (0, "")
@@ -314,6 +380,10 @@ class Devices:
         for rows in self.engine.scan(DEVICES, [(tenant, shard) for shard in range(SHARDS)], columns=("revision",)):
             column = self._records.names(rows)
             yield column.names.take(column.codes)
+
+
+def _instead(device: Device, _: Device) -> Device:
+    return device
 
 
 def _limit_reason(tenant: Tenant) -> str:

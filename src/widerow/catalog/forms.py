@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 from widerow.model.check import MAX_NAME_BYTES, check_name, check_tenant, name_fault, text_fault
 from widerow.model.device import Device, Metric, MetricKind, Profile
 from widerow.model.errors import Rejected
-from widerow.model.tenant import FOREVER, Limits, Retention, Tenant
+from widerow.model.tenant import FOREVER, ROW_ATTRIBUTES, Limits, Retention, Tenant
 from widerow.model.times import format_duration, format_time, parse_duration
 from widerow.model.token import Token
 
@@ -42,6 +42,7 @@ def to_json(entity: Tenant | Device | Metric | Token) -> Json:
             "retention": {level: _kept(getattr(entity.retention, f"{level}_us")) for level in LEVELS},
             "raw_epochs": [{"from": format_time(e.from_us), "raw": _kept(e.raw_us)} for e in entity.raw_epochs],
             "registers_devices": entity.registers_devices,
+            "row_attributes": list(entity.row_attributes),
             "created": _time(entity.created_us),
             "revision": entity.revision,
         }
@@ -110,6 +111,9 @@ def check(entity: Tenant | Device | Metric) -> None:
         for tag, content in entity.tags.items():
             check_name("tag", tag)
             _check_text(f"tags.{tag}", content, MAX_NAME_BYTES)
+        overload = entity.profile.overload()
+        if overload:
+            raise Rejected(f"profile: {overload}", code="profile")
     else:
         check_name("metric", entity.name)
         _check_label("unit", entity.unit)
@@ -173,6 +177,12 @@ def _flag(key: str, value: object, _current: bool) -> bool:
     return value
 
 
+def _attributes(key: str, value: object, _current: tuple[str, ...]) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(name in ROW_ATTRIBUTES for name in value):
+        raise _wrong(key, f"a list of {', '.join(ROW_ATTRIBUTES)}, or an empty one")
+    return tuple(name for name in ROW_ATTRIBUTES if name in value)
+
+
 def _kind(key: str, value: object, _current: MetricKind) -> MetricKind:
     if not isinstance(value, str) or value not in list(MetricKind):
         raise _wrong(key, f"one of {', '.join(MetricKind)}")
@@ -203,14 +213,15 @@ def _limits(key: str, value: object, current: Limits) -> Limits:
 
 
 def _profile(key: str, value: object, current: Profile) -> Profile:
-    changes = {}
-    for name, rate in _mapping(key, value).items():
+    changes: Json = {}
+    for name, number in _mapping(key, value).items():
         if name not in _plain(current):
             raise _unknown(f"{key}.{name}", list(_plain(current)))
-        # The bound is here, too: an int too long for a float must not reach the profile's own check.
-        if isinstance(rate, bool) or not isinstance(rate, int | float) or rate > MAX_LIMIT:
-            raise _wrong(f"{key}.{name}", "a number of reports per second")
-        changes[name] = float(rate)
+        whole = name == "metrics_per_report"
+        # The bound is here, too: an int too long for a float, or to be printed, must not reach the profile's own check.
+        if isinstance(number, bool) or not isinstance(number, int if whole else int | float) or number > MAX_LIMIT:
+            raise _wrong(f"{key}.{name}", "a whole number of values" if whole else "a number of reports per second")
+        changes[name] = number if whole else float(number)
     return replace(current, **changes)
 
 
@@ -234,7 +245,13 @@ def _duration(key: str, value: object) -> int:
 
 
 _READERS: dict[type, dict[str, Callable[[str, Any, Any], Any]]] = {
-    Tenant: {"display_name": _text, "limits": _limits, "retention": _retention, "registers_devices": _flag},
+    Tenant: {
+        "display_name": _text,
+        "limits": _limits,
+        "retention": _retention,
+        "registers_devices": _flag,
+        "row_attributes": _attributes,
+    },
     Device: {"display_name": _text, "type": _text, "location": _text, "tags": _tags, "profile": _profile},
     Metric: {"kind": _kind, "unit": _text, "description": _text},
 }

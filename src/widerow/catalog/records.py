@@ -9,7 +9,7 @@ Rule 3: changes of one process to one name wait for each other, so only other pr
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -52,6 +52,9 @@ def named(name: str, row: Row) -> dict[str, Any]:
     return {"name": name, "revision": int(row["revision"])}
 
 
+def _nothing(_: Stored[Any]) -> None: ...
+
+
 class Records(Generic[T]):
     """The entities of one table. `scope` is what comes before the shard in its key: nothing, or the tenant.
 
@@ -76,7 +79,7 @@ class Records(Generic[T]):
         if name_fault(name):
             return None  # never stored; what came from a URL may not even be valid UTF-8
         row = self.engine.get(self.table, self._key(scope, name))
-        return None if row is None else self._decoded(name, row)
+        return None if row is None else self.decoded(name, row)
 
     def get(self, scope: Key, name: str) -> Stored[T]:
         found = self.find(scope, name)
@@ -89,12 +92,20 @@ class Records(Generic[T]):
         row = self.row(value, FIRST_REVISION)
         if not self.engine.put_if(self.table, self._key(scope, name), row, None):
             raise Conflict(f"{self.what} {name!r} exists already")
-        return self._decoded(name, row).value
+        return self.decoded(name, row).value
 
-    def update(self, scope: Key, name: str, change: Callable[[T], T], expected: int | None) -> T:
+    def update(
+        self,
+        scope: Key,
+        name: str,
+        change: Callable[[T], T],
+        expected: int | None,
+        before: Callable[[Stored[T]], None] = _nothing,
+    ) -> T:
         """Store what `change` makes of the entity; its name and revision are not up to `change`.
 
         With an `expected` revision it must be that one. A change that changes nothing leaves the revision alone.
+        `before` gets what is about to be replaced; again, if another process was faster.
         """
         with self._locks[shard_of(name)]:
             for _ in range(_TRIES):
@@ -103,15 +114,19 @@ class Records(Generic[T]):
                 if pack(new) == pack(old.value):
                     return old.value
                 row = self.row(new, old.revision + 1)
+                before(old)
                 if self.engine.put_if(self.table, self._key(scope, name), row, old.row):
-                    return self._decoded(name, row).value
+                    return self.decoded(name, row).value
         raise Unavailable(f"{self.what} {name!r} keeps changing")
 
-    def remove(self, scope: Key, name: str, expected: int | None = None) -> T:
-        """Remove it and give what it was."""
+    def remove(
+        self, scope: Key, name: str, expected: int | None = None, before: Callable[[Stored[T]], None] = _nothing
+    ) -> T:
+        """Remove it and give what it was. `before` gets what is about to go; again, if another process was faster."""
         with self._locks[shard_of(name)]:
             for _ in range(_TRIES):
                 old = self._expect(scope, name, expected)
+                before(old)
                 if self.engine.put_if(self.table, self._key(scope, name), None, old.row):
                     return old.value
         raise Unavailable(f"{self.what} {name!r} keeps changing")
@@ -127,13 +142,12 @@ class Records(Generic[T]):
     ) -> Iterator[Stored[T]]:
         """Shard by shard, by name within each. `wanted(name, body)` may spare decoding; `limit` is per shard."""
         for rows in self.engine.scan(self.table, [(*scope, shard) for shard in shards], span, limit=limit):
-            names = self.names(rows).to_list()
-            bodies = _bodies(rows)
-            revisions = _revisions(rows) if self._revised else None
-            for i, name in enumerate(names):
-                if wanted is None or wanted(name, bodies[i]):
-                    row: Row = {"body": bodies[i]}
-                    yield self._decoded(name, row if revisions is None else {**row, "revision": revisions[i]})
+            yield from self._each(rows, wanted)
+
+    def find_all(self, scope: Key, names: Sequence[str]) -> Iterator[Stored[T]]:
+        """Those of the names that exist. The names are distinct, and such as can be stored."""
+        for rows in self.engine.scan(self.table, [self._key(scope, name) for name in names]):
+            yield from self._each(rows, None)
 
     def remove_all(self, scope: Key, version_us: int) -> None:
         self.engine.delete(self.table, [(*scope, shard) for shard in range(SHARDS)], version_us=version_us)
@@ -147,6 +161,22 @@ class Records(Generic[T]):
         body = pack(value)
         return {"body": body, "revision": float(revision)} if self._revised else {"body": body}
 
+    def decoded(self, name: str, row: Row) -> Stored[T]:
+        """The entity of a row, which may also be one that another table has kept."""
+        try:
+            fields = self._body.decode(str(row["body"])) | self._left_out(name, row)
+            return Stored(name, msgspec.convert(fields, self._kind), row)
+        except (msgspec.MsgspecError, Rejected) as error:
+            raise Corrupt(f"{self.table.name}: the body of {self.what} {name!r} cannot be read: {error}") from error
+
+    def _each(self, rows: Rows, wanted: Callable[[str, str], bool] | None) -> Iterator[Stored[T]]:
+        bodies = _bodies(rows)
+        revisions = _revisions(rows) if self._revised else None
+        for i, name in enumerate(self.names(rows).to_list()):
+            if wanted is None or wanted(name, bodies[i]):
+                row: Row = {"body": bodies[i]}
+                yield self.decoded(name, row if revisions is None else {**row, "revision": revisions[i]})
+
     def _expect(self, scope: Key, name: str, expected: int | None) -> Stored[T]:
         old = self.get(scope, name)
         if expected is not None and old.revision != expected:
@@ -155,13 +185,6 @@ class Records(Generic[T]):
 
     def _key(self, scope: Key, name: str) -> Key:
         return (*scope, shard_of(name), name)
-
-    def _decoded(self, name: str, row: Row) -> Stored[T]:
-        try:
-            fields = self._body.decode(str(row["body"])) | self._left_out(name, row)
-            return Stored(name, msgspec.convert(fields, self._kind), row)
-        except (msgspec.MsgspecError, Rejected) as error:
-            raise Corrupt(f"{self.table.name}: the body of {self.what} {name!r} cannot be read: {error}") from error
 
 
 def pack(value: object) -> str:

@@ -14,12 +14,12 @@ from widerow.engine.port import Definition, Engine
 from widerow.model.errors import ConfigError, Unavailable
 from widerow.model.tenant import Retention
 from widerow.schema.table import Table
-from widerow.schema.tables import META, TABLES, telemetry
+from widerow.schema.tables import DEVICE_VERSIONS, META, TABLES, telemetry
 
 Version: TypeAlias = tuple[int, int]
 
-SCHEMA: Version = (1, 0)
-STEPS: dict[Version, Callable[[Engine], None]] = {}
+SCHEMA: Version = (1, 1)
+STEPS: dict[Version, Callable[[Engine], None]] = {(1, 1): lambda engine: engine.apply([DEVICE_VERSIONS])}
 """What brings a store from the version before to this one. May be interrupted and repeated."""
 
 _KEY = ("schema",)

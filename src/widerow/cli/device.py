@@ -77,6 +77,16 @@ def show(session: Session, device: Id) -> None:
     session.show(session.api.get(f"{DEVICES}/{in_path(device)}"), output.emit_facts)
 
 
+@app.command("history")
+@client
+def history(session: Session, device: Id) -> None:
+    """What a device's description is, and what it was before: up to ten former states, newest first.
+
+    Example: widerow device history press-000017 --tenant acme
+    """
+    session.show(session.api.get(f"{DEVICES}/{in_path(device)}/history")["states"], _draw_history)
+
+
 @app.command("set")
 @client
 def set_(
@@ -93,6 +103,7 @@ def set_(
     ] = None,
     rate: Annotated[float | None, typer.Option("--rate", help="Reports per second it usually sends.")] = None,
     max_rate: Annotated[float | None, typer.Option("--max-rate", help="Reports per second it may send; 0: any.")] = None,
+    metrics: Annotated[int | None, typer.Option("--metrics-per-report", help="Values a report has; 0: not known.")] = None,
     create: Annotated[
         bool, typer.Option("--create", help="Register the device if it is not known.", show_default=False)
     ] = False,
@@ -106,7 +117,7 @@ def set_(
     tags: dict[str, str | None] = {**pairs(tag, "--tag"), **dict.fromkeys(untag or ())}
     if tags:
         form["tags"] = tags
-    profile = {"reports_per_s": rate, "max_reports_per_s": max_rate}
+    profile = {"reports_per_s": rate, "max_reports_per_s": max_rate, "metrics_per_report": metrics}
     profile = {name: value for name, value in profile.items() if value is not None}
     if profile:
         form["profile"] = profile
@@ -148,7 +159,7 @@ def import_(
     """Register and describe many devices at once. Those that exist are then as the file says; others stay.
 
     JSON: an array of objects, as `device list --json` gives them; NDJSON: one on each line. CSV: a column `name`, and any of
-    display_name, type, location, reports_per_s, max_reports_per_s and tag:NAME.
+    display_name, type, location, reports_per_s, max_reports_per_s, metrics_per_report and tag:NAME.
 
     Example: widerow device import fleet.csv --tenant acme
     """
@@ -191,16 +202,29 @@ def _draw(devices: list[dict[str, Any]]) -> None:
         return
     output.emit_table(
         ("device", "name", "type", "location", "tags", "reports/s"),
-        [
-            (
-                d["name"],
-                d["display_name"] or "-",
-                d["type"] or "-",
-                d["location"] or "-",
-                " ".join(f"{name}={value}" for name, value in d["tags"].items()) or "-",
-                f"{d['profile']['reports_per_s']:g}" if d["profile"]["reports_per_s"] else "-",
-            )
-            for d in devices
-        ],
+        [(d["name"], *_described(d)) for d in devices],
         right=("reports/s",),
     )
+
+
+def _draw_history(states: list[dict[str, Any]]) -> None:
+    output.emit_table(
+        ("revision", "from", "until", "name", "type", "location", "tags", "reports/s", "max"),
+        [(s["revision"], s["from"], s["until"] or "now", *_described(s), _rate(s, "max_reports_per_s")) for s in states],
+        right=("revision", "reports/s", "max"),
+    )
+
+
+def _described(device: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        device["display_name"] or "-",
+        device["type"] or "-",
+        device["location"] or "-",
+        " ".join(f"{name}={value}" for name, value in device["tags"].items()) or "-",
+        _rate(device, "reports_per_s"),
+    )
+
+
+def _rate(device: dict[str, Any], which: str) -> str:
+    rate = device["profile"][which]
+    return f"{rate:g}" if rate else "-"

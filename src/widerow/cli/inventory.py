@@ -15,6 +15,7 @@ from widerow.cli.failure import Failed
 
 _TEXTS = ("display_name", "type", "location")
 _RATES = ("reports_per_s", "max_reports_per_s")
+_COUNTS = ("metrics_per_report",)
 _SHOWN_ONLY = ("created", "revision")
 """What an export shows and the server decides."""
 
@@ -70,7 +71,7 @@ def _csv(text: str, file: Path) -> list[Any]:
 
 
 def _check_header(header: list[str], file: Path) -> None:
-    known = ("name", *_TEXTS, *_RATES, *_SHOWN_ONLY)
+    known = ("name", *_TEXTS, *_RATES, *_COUNTS, *_SHOWN_ONLY)
     if "name" not in header:
         raise _bad(file, "has no column `name`")
     for name in header:
@@ -85,7 +86,8 @@ def _csv_form(header: list[str], row: list[str], file: Path, line: int) -> dict[
         raise _bad(file, f"line {line} has {len(row)} cells, the header {len(header)}")
     cells = {name: cell for name, cell in zip(header, row, strict=True) if cell != ""}
     form: dict[str, Any] = {name: cells[name] for name in ("name", *_TEXTS) if name in cells}
-    profile = {name: _rate(cells[name], file, line) for name in _RATES if name in cells}
+    profile: dict[str, float] = {name: _rate(cells[name], file, line) for name in _RATES if name in cells}
+    profile |= {name: _count(cells[name], file, line) for name in _COUNTS if name in cells}
     tags = {name[4:]: cell for name, cell in cells.items() if name.startswith("tag:")}
     return form | _unless_empty("profile", profile) | _unless_empty("tags", tags)
 
@@ -99,6 +101,13 @@ def _rate(text: str, file: Path, line: int) -> float:
         return float(text)
     except ValueError:
         raise _bad(file, f"line {line}: {text!r} is not a number of reports per second") from None
+
+
+def _count(text: str, file: Path, line: int) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise _bad(file, f"line {line}: {text!r} is not a whole number") from None
 
 
 def _bad(file: Path, what: str) -> Failed:

@@ -41,6 +41,15 @@ Registers = Annotated[
         show_default=False,
     ),
 ]
+RowAttributes = Annotated[
+    str | None,
+    typer.Option(
+        "--row-attributes",
+        metavar="NAME,...",
+        help="Attributes of devices to store with each report, as tags: type, location, both, or none.",
+        show_default=False,
+    ),
+]
 
 
 @app.command("create")
@@ -52,12 +61,13 @@ def create(
     limit: LimitOptions = None,
     retention: RetentionOptions = None,
     registers_devices: Registers = None,
+    row_attributes: RowAttributes = None,
 ) -> None:
     """Make a tenant.
 
     Example: widerow tenant create acme --retention raw=90d --limit devices=1000
     """
-    form = {"name": name, **_form(display_name, limit, retention, registers_devices)}
+    form = {"name": name, **_form(display_name, limit, retention, registers_devices, row_attributes)}
     made = session.api.post(TENANTS, form)
     session.done(made, f"tenant {name} is made; next: widerow token create {name} --role write")
 
@@ -91,12 +101,13 @@ def set_(
     limit: LimitOptions = None,
     retention: RetentionOptions = None,
     registers_devices: Registers = None,
+    row_attributes: RowAttributes = None,
 ) -> None:
     """Change a tenant. What is not named stays as it is.
 
     Example: widerow tenant set acme --limit writes_per_s=5000
     """
-    form = _form(display_name, limit, retention, registers_devices)
+    form = _form(display_name, limit, retention, registers_devices, row_attributes)
     if not form:
         raise Misused("nothing to change is given", todo="see widerow tenant set --help")
     session.done(session.api.patch(f"{TENANTS}/{in_path(name)}", form), f"tenant {name} is changed")
@@ -117,7 +128,11 @@ def delete(session: Session, name: Name, yes: YesOption = False) -> None:
 
 
 def _form(
-    display_name: str | None, limit: list[str] | None, retention: list[str] | None, registers_devices: bool | None
+    display_name: str | None,
+    limit: list[str] | None,
+    retention: list[str] | None,
+    registers_devices: bool | None,
+    row_attributes: str | None,
 ) -> dict[str, Any]:
     """What the options say, as the API takes it. The server knows the names there are, and says so."""
     form: dict[str, Any] = {}
@@ -130,6 +145,8 @@ def _form(
         form["retention"] = {level: "forever" if text == "0" else text for level, text in kept.items()}
     if registers_devices is not None:
         form["registers_devices"] = registers_devices
+    if row_attributes is not None:
+        form["row_attributes"] = [name.strip() for name in row_attributes.split(",") if name.strip() and name != "none"]
     return form
 
 

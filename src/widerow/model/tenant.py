@@ -10,6 +10,9 @@ from widerow.model.times import DAY, HOUR, MINUTE, SECOND, format_duration
 FOREVER = 0
 """A retention of nothing less than for ever."""
 
+ROW_ATTRIBUTES = ("type", "location")
+"""What of a device can be stored with each of its reports."""
+
 GUARD_US = 7 * DAY
 """How much longer than its retention data stays on disk, so that a late roll still finds what it summarises."""
 
@@ -72,6 +75,8 @@ class Tenant:
     """Which raw retention held from which event time on, oldest first; before the first, the first holds."""
     registers_devices: bool = True
     """Whether a device is registered by its first report. Otherwise reports of unknown devices are refused."""
+    row_attributes: tuple[str, ...] = ()
+    """Attributes of devices that are stored with each report, as tags: for clients that read the store directly."""
     created_us: int = 0
     revision: int = 0
     """Grows by one with each change; an update must name the one it saw."""

@@ -31,6 +31,7 @@ from widerow.model.tenant import Tenant
 from widerow.model.times import Clock
 from widerow.ops.cores import allowed_cores, shared_core, stay_on
 from widerow.ops.counters import Counters
+from widerow.pipeline.attach import attached
 from widerow.pipeline.check import check
 from widerow.pipeline.merge import merge
 from widerow.pipeline.queue import FairQueue
@@ -214,6 +215,8 @@ class Pipeline:
             batch = merge([job.batch for job in jobs if job.batch is not None])
             batch, refused = self._register(tenant, batch)
             group.refusals += refused
+            if tenant.row_attributes:
+                batch = attached(batch, self._catalog.attributes.of(tenant_name, batch.device.names, tenant.row_attributes))
             self._catalog.metrics.observe(tenant_name, batch.cells, self._clock.now_us())
             group.plan = self._telemetry.plan(tenant, batch)
             group.refusals += group.plan.refusals

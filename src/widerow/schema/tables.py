@@ -46,6 +46,14 @@ TENANTS = Table("tenants", partition=(_SHARD,), clustering=(_TENANT,), columns=(
 DEVICES = Table(
     "devices", partition=(_TENANT, _SHARD), clustering=(_DEVICE,), columns=("body", "revision"), conditional=True
 )
+DEVICE_VERSIONS = Table(
+    "device_versions",
+    partition=(_TENANT, _DEVICE),
+    clustering=(KeyColumn("revision", "int", descending=True),),
+    columns=("body", "until_us"),
+)
+"""What devices were before, a row for each state that was replaced; `until_us` is when. Bounded: older ones are trimmed."""
+
 METRICS = Table(
     "metrics",
     partition=(_TENANT, _SHARD),
@@ -79,5 +87,5 @@ ERASED = Table(
 META = Table("meta", partition=(KeyColumn("what"),), columns=("body",), conditional=True)
 """Facts about the store itself: its schema version, its id, who writes to it."""
 
-TABLES = (LAST_SEEN, TENANTS, DEVICES, METRICS, TOKENS, PLACEMENTS, ERASED, META)
+TABLES = (LAST_SEEN, TENANTS, DEVICES, DEVICE_VERSIONS, METRICS, TOKENS, PLACEMENTS, ERASED, META)
 """Every table but the telemetry classes, which are made as tenants need them."""

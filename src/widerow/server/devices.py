@@ -53,13 +53,21 @@ def get_device(call: Call) -> Answer:
     return _device_answer(call, tenant.name, device)
 
 
+def device_history(call: Call) -> Answer:
+    states = call.service.catalog.devices.history(call.tenant().name, call.path["device"])
+    shown = [{**to_json(s.device), "from": _time(s.from_us), "until": _time(s.until_us)} for s in states]
+    return list_answer(call, "states", shown)
+
+
+def _time(time_us: int) -> str | None:
+    return format_time(time_us) if time_us else None
+
+
 def patch_device(call: Call) -> Answer:
     tenant, form = call.tenant(), call.form()
     form = {key: value for key, value in form.items() if key != "placement"}
-    seen: list[Device] = []
 
     def change(device: Device) -> Device:
-        seen.append(device)
         return from_json(form, device)
 
     expected = call.expected_revision()
@@ -67,7 +75,7 @@ def patch_device(call: Call) -> Answer:
         after = call.service.catalog.devices.update(tenant.name, call.path["device"], change, expected=expected)
     except Conflict as error:
         raise PreconditionFailed(str(error)) from error
-    call.service.save_device(tenant, seen[-1], after)
+    call.service.save_device(tenant, after)
     return _device_answer(call, tenant.name, after)
 
 
@@ -111,7 +119,7 @@ def batch_devices(call: Call) -> Answer:
     for i, result in zip(devices, applied, strict=True):
         results[i] = _result(i, result)
         if result.device is not None:
-            call.service.save_device(tenant, None, result.device)
+            call.service.save_device(tenant, result.device)
     counts = {word: sum(r["outcome"] == word for r in results) for word in ("created", "updated", "refused")}
     kept = counts["created"] + counts["updated"]
     status = 200 if not counts["refused"] else 207 if kept else 422

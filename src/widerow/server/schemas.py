@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from widerow.codec.answer import ARROW, CSV, JSON
-from widerow.model.device import MetricKind
+from widerow.model.device import MAX_METRICS_PER_REPORT, MetricKind
+from widerow.model.tenant import ROW_ATTRIBUTES
 from widerow.model.token import Role
 
 Schema = dict[str, Any]
@@ -56,7 +57,14 @@ _DEVICE_FIELDS: dict[str, Schema] = {
     "type": TEXT,
     "location": TEXT,
     "tags": {"type": "object", "additionalProperties": {"type": ["string", "null"]}},
-    "profile": of({"reports_per_s": NUMBER, "max_reports_per_s": NUMBER}, ()),
+    "profile": of(
+        {
+            "reports_per_s": NUMBER,
+            "max_reports_per_s": NUMBER,
+            "metrics_per_report": {**WHOLE, "maximum": MAX_METRICS_PER_REPORT},
+        },
+        (),
+    ),
 }
 _METRIC_FIELDS: dict[str, Schema] = {
     "kind": {"type": "string", "enum": list(MetricKind)},
@@ -68,6 +76,7 @@ _TENANT_FIELDS: dict[str, Schema] = {
     "limits": of({"writes_per_s": WHOLE, "storage_bytes": WHOLE, "devices": WHOLE, "series": WHOLE}, ()),
     "retention": of({"raw": TEXT, "minute": TEXT, "hour": TEXT, "day": TEXT}, ()),
     "registers_devices": FLAG,
+    "row_attributes": {"type": "array", "items": {"type": "string", "enum": list(ROW_ATTRIBUTES)}},
 }
 _STORED: dict[str, Schema] = {"created": MAYBE_TIME, "revision": WHOLE}
 _TOKEN_FIELDS: dict[str, Schema] = {
@@ -119,6 +128,22 @@ SCHEMAS: dict[str, Schema] = {
             "placement": array(of({"from": TIME, "bucket": TEXT, "sub_buckets": WHOLE, "reason": TEXT})),
         },
         ("name", "revision"),
+    ),
+    "DeviceHistory": of(
+        {
+            "states": array(
+                of(
+                    {
+                        "name": TEXT,
+                        **_DEVICE_FIELDS,
+                        **_STORED,
+                        "from": {**MAYBE_TIME, "description": "Null: not known."},
+                        "until": {**MAYBE_TIME, "description": "Null: it is so now."},
+                    }
+                )
+            ),
+            "next": CURSOR,
+        }
     ),
     "DevicePatch": of(_DEVICE_FIELDS, ()),
     "Devices": of({"devices": array(ref("Device")), "next": CURSOR}),

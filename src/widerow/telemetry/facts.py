@@ -8,7 +8,7 @@ process adds is known at once, what others add within `refresh_us`. A process th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from widerow.engine.port import Engine, Span
 from widerow.engine.rows import Row
@@ -36,11 +36,11 @@ class FactLog:
             with self._lock:
                 known = self._followed.setdefault(tenant, _Followed())
                 if now_us - known.read_us > self._refresh_us:
-                    self._read_on(tenant, known)
+                    self._read_on(tenant, known, range(SHARDS))
                     known.read_us = now_us
 
-    def _read_on(self, tenant: str, known: _Followed) -> None:
-        for shard in range(SHARDS):
+    def _read_on(self, tenant: str, known: _Followed, shards: Iterable[int]) -> None:
+        for shard in shards:
             for rows in self._engine.scan(self._table, [(tenant, shard)], Span(start=known.revision[shard] + 1)):
                 for i in range(len(rows)):
                     known.revision[shard] = int(rows.key(self._table, i)[-1])
@@ -52,10 +52,10 @@ class FactLog:
         with self._lock:
             while True:
                 known = self._followed.setdefault(tenant, _Followed())
-                self._read_on(tenant, known)
+                self._read_on(tenant, known, [shard])
                 revision = known.revision[shard] + 1
                 if self._engine.put_if(self._table, (tenant, shard, revision), fact, None):
-                    self._read_on(tenant, known)
+                    self._read_on(tenant, known, [shard])
                     return shard, revision
 
 

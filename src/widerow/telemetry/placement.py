@@ -13,12 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from widerow.model.arrays import Codes, Flags, Ints
+from widerow.model.device import MAX_SUB_BUCKETS, Profile
 from widerow.model.hashing import SEED, mix
 from widerow.model.kernel import inlined, kernel
 from widerow.model.tenant import WIDTHS_US
-from widerow.model.times import HOUR, MS, TimeSpan
+from widerow.model.times import HOUR, MS, SECOND, TimeSpan
 
-MAX_SUB_BUCKETS = 256
+DECLARED = "declared "
+"""How the reason of an epoch begins that follows from a device's profile."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -41,6 +43,24 @@ class Epoch:
 
 FIRST_EPOCH = Epoch(0)
 """What holds for a device before any epoch was recorded for it."""
+
+
+def declared_epoch(epochs: Sequence[Epoch], profile: Profile, earliest_us: int) -> Epoch | None:
+    """What a device's profile adds to its epochs: nothing, if the newest is what the profile calls for.
+
+    Width and spread are the profile's, but what has another reason than a profile is respected, for whoever gave it saw
+    more than was declared: its spread is never made narrower, and its width is left if the profile names no rate.
+    """
+    newest = epochs[-1] if epochs else FIRST_EPOCH
+    other = [e for e in epochs if not e.reason.startswith(DECLARED)]
+    sub_buckets = max([profile.sub_buckets(), *(e.sub_buckets for e in other[-1:])])
+    width_us = newest.width_us if newest in other and not profile.reports_per_s else profile.bucket_width_us()
+    if (newest.width_us, newest.sub_buckets) == (width_us, sub_buckets):
+        return None
+    start_us = max(earliest_us, newest.from_us + 1)  # two that start together would be ordered by their widths
+    rate = f"{profile.reports_per_s:g} reports/s" if profile.reports_per_s else "unknown"
+    values = f" of {profile.metrics_per_report} values" if profile.metrics_per_report else ""
+    return Epoch(start_us + -start_us % SECOND, width_us, sub_buckets, f"{DECLARED}rate: {rate}{values}")
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -1,0 +1,209 @@
+"""Which hours of which devices must be rolled: marks that are durable before the reports they stand for.
+
+Rule 1: a mark is written in front of its reports, in the same write. A mark without reports costs a needless roll; reports
+without a mark would never be rolled.
+Rule 2: what was marked and not yet taken for rolling is not marked again: one row an hour for each device.
+Rule 3: `take` waits for the writes that were planned before it. So what is read after it holds every report that relied on a
+mark it took; reports planned later bring marks of their own, with greater versions, which `finish` leaves alone.
+Rule 4: writes are settled one after another, as the committer does: a plan never relies on a mark whose write failed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from widerow.engine.port import Engine, Span
+from widerow.engine.rows import NEVER, Column, Rows
+from widerow.model.arrays import Codes, Flags, Ints
+from widerow.model.batch import Batch, Cells
+from widerow.model.intern import NameTable
+from widerow.model.kernel import kernel
+from widerow.model.names import Coded, Names
+from widerow.model.times import HOUR, MS, Clock, whole_ms
+from widerow.schema.rollups import DIRTY
+from widerow.schema.shards import SHARDS, shards_of
+from widerow.schema.table import Table
+
+_MAX_DEVICES = 1 << 24
+_SINCE = Names.of(DIRTY.columns)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Unit:
+    """What is rolled in one go: an hour of a tenant's devices of one shard."""
+
+    tenant: str
+    hour_us: int
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A unit that is being rolled: its devices, and up to which version its marks are worked off."""
+
+    unit: Unit
+    devices: Sequence[str]
+    version_us: int
+
+
+@dataclass(slots=True)
+class MarkPlan:
+    """What must be written before the reports of a batch. Settle it, whatever becomes of the write."""
+
+    changes: list[tuple[Table, Rows]]
+    tenant: str
+    ids: Codes
+    generation: int
+
+
+@dataclass(slots=True)
+class _Marked:
+    """Of one tenant: the hour that each device was marked for last, by the device's id here."""
+
+    table: NameTable = field(default_factory=lambda: NameTable(_MAX_DEVICES))
+    hour_us: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def ids(self, names: Names) -> Codes:
+        ids = self.table.add(names)
+        if len(ids) and ids.min() < 0:  # more devices than anyone has: start afresh, at the cost of marking again
+            self.table, self.hour_us = NameTable(_MAX_DEVICES), np.zeros(0, np.int64)
+            ids = self.table.add(names)
+        if len(self.table) > len(self.hour_us):
+            self.hour_us = np.concatenate([self.hour_us, np.full(max(1024, 2 * len(self.table)) - len(self.hour_us), -1)])
+        return ids
+
+
+class Marks:
+    """The marks of one writing process. Safe to share between threads."""
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine, self._clock = engine, clock
+        self._lock = threading.Condition()
+        self._marked: dict[str, _Marked] = {}
+        self._generation = 0
+        self._under_way: dict[int, int] = {}
+        self._last_us = 0
+        self._pending: dict[Unit, int] = {}
+        engine.apply([DIRTY])
+
+    # -- writing
+
+    def plan(self, tenant: str, batch: Batch) -> MarkPlan:
+        """The marks that a batch needs and that are not there yet."""
+        hour_us = batch.time_us - batch.time_us % HOUR
+        with self._lock:
+            known = self._marked.setdefault(tenant, _Marked())
+            ids = known.ids(batch.device.names)[batch.device.codes]
+            fresh = np.zeros(len(batch), np.bool_)
+            _mark_fresh(ids, hour_us, known.hour_us, fresh)
+            self._last_us = version_us = max(self._last_us, whole_ms(self._clock.now_us()))
+            self._under_way[self._generation] = self._under_way.get(self._generation, 0) + 1
+            rows = np.flatnonzero(fresh)
+            plan = MarkPlan([], tenant, ids[rows], self._generation)
+        if len(rows):
+            marks = _mark_rows(tenant, batch.device.take(rows), hour_us[rows], version_us)
+            plan.changes.append((DIRTY, marks))
+            self._note(_units(tenant, marks), version_us)
+        return plan
+
+    def settle(self, plan: MarkPlan, *, written: bool) -> None:
+        """The write of a plan is durable, or failed. Exactly once for each plan."""
+        with self._lock:
+            if not written:
+                self._marked[plan.tenant].hour_us[plan.ids] = -1
+            left = self._under_way[plan.generation] - 1
+            if left:
+                self._under_way[plan.generation] = left
+            else:
+                del self._under_way[plan.generation]
+                self._lock.notify_all()
+
+    # -- rolling
+
+    def units(self, tenants: Iterable[str]) -> Iterator[Unit]:
+        """Everything that is marked in the store, whichever process marked it. A unit may come twice."""
+        for tenant in tenants:
+            for rows in self._engine.scan(DIRTY, [(tenant, shard) for shard in range(SHARDS)]):
+                yield from _units(tenant, rows)
+
+    def recover(self, tenants: Iterable[str]) -> None:
+        """Learn what processes before this one left to be rolled."""
+        self._note(self.units(tenants), 0)
+
+    def pending(self) -> dict[Unit, int]:
+        """What this process knows to be marked, and when it was last."""
+        with self._lock:
+            return dict(self._pending)
+
+    def dirty_hours(self, tenant: str, devices: Names) -> set[int]:
+        """Hours in which any of the devices may be marked."""
+        shards = set(shards_of(devices).tolist())
+        with self._lock:
+            return {unit.hour_us for unit in self._pending if unit.tenant == tenant and unit.shard in shards}
+
+    def _note(self, units: Iterable[Unit], at_us: int) -> None:
+        for unit in units:
+            with self._lock:
+                self._pending[unit] = max(at_us, self._pending.get(unit, 0))
+
+    def take(self, unit: Unit) -> Taken:
+        """From here on what is written to the unit is marked again. Waits until what was planned before is settled."""
+        with self._lock:
+            known = self._marked.get(unit.tenant)
+            if known is not None:
+                known.hour_us[known.hour_us == unit.hour_us] = -1
+            version_us = max(self._last_us, whole_ms(self._clock.now_us()))
+            self._last_us = version_us + MS  # marks planned later are newer
+            generation, self._generation = self._generation, self._generation + 1
+            self._lock.wait_for(lambda: all(g > generation for g in self._under_way))
+        devices: list[str] = []
+        span = Span(unit.hour_us, unit.hour_us + 1)
+        for rows in self._engine.scan(DIRTY, [(unit.tenant, unit.shard)], span):
+            column = rows.keys["device_id"]
+            assert isinstance(column, Coded)
+            devices += column.take(np.flatnonzero(rows.version_us <= version_us)).to_list()
+        return Taken(unit, devices, version_us)
+
+    def finish(self, taken: Taken) -> None:
+        """The rollups of the unit are durable: its marks go, but for those that came meanwhile."""
+        unit = taken.unit
+        span = Span(unit.hour_us, unit.hour_us + 1)
+        self._engine.delete(DIRTY, [(unit.tenant, unit.shard)], span, version_us=taken.version_us)
+        with self._lock:
+            if self._pending.get(unit, 0) <= taken.version_us:
+                self._pending.pop(unit, None)
+
+    def forget(self, unit: Unit) -> None:
+        """Nobody will roll it any more."""
+        self.finish(Taken(unit, (), self.take(unit).version_us))
+
+
+def _units(tenant: str, marks: Rows) -> list[Unit]:
+    """The units that rows of marks are of, oldest first."""
+    hours, shards = np.asarray(marks.keys["hour_us"]), np.asarray(marks.keys["shard"])
+    return sorted({Unit(tenant, hour_us, shard) for hour_us, shard in zip(hours.tolist(), shards.tolist(), strict=True)})
+
+
+def _mark_rows(tenant: str, device: Coded, hour_us: Ints, version_us: int) -> Rows:
+    n = len(device)
+    cells = Cells.numbers(np.arange(n + 1), _SINCE, np.zeros(n, np.int32), np.full(n, float(version_us)))
+    shard = shards_of(device.names)[device.codes]
+    keys: dict[str, Column] = {
+        "tenant_id": Coded.constant(tenant, n),
+        "shard": shard,
+        "hour_us": hour_us,
+        "device_id": device,
+    }
+    return Rows(keys, np.full(n, version_us), np.full(n, NEVER), cells)
+
+
+@kernel
+def _mark_fresh(ids: Codes, hour_us: Ints, marked_us: Ints, fresh: Flags) -> None:
+    for i in range(len(ids)):
+        if marked_us[ids[i]] != hour_us[i]:
+            marked_us[ids[i]] = hour_us[i]
+            fresh[i] = True

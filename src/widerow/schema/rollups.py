@@ -1,0 +1,52 @@
+"""The tables of rollups: a row for each device and window, in it a record for each metric.
+
+Every level has a table per retention class, as raw reports have. A partition is one device over one period.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from widerow.model.tenant import GUARD_US
+from widerow.model.times import DAY, HOUR, MINUTE, format_duration
+from widerow.schema.table import KeyColumn, Table, Window
+from widerow.schema.tables import window_width_us
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A width of windows, and the period of time whose windows of a device lie together."""
+
+    name: str
+    table: str
+    width_us: int
+    period_us: int
+
+
+MINUTES = Level("minute", "telemetry_1min", MINUTE, DAY)
+HOURS = Level("hour", "telemetry_hourly", HOUR, 30 * DAY)
+DAYS = Level("day", "telemetry_daily", DAY, 3600 * DAY)
+LEVELS = (MINUTES, HOURS, DAYS)
+"""From fine to coarse. Windows and periods begin at multiples of their widths since 1970, in UTC."""
+
+
+DIRTY = Table(
+    "dirty",
+    partition=(KeyColumn("tenant_id"), KeyColumn("shard", "int")),
+    clustering=(KeyColumn("hour_us", "int"), KeyColumn("device_id")),
+    columns=("since_us",),
+)
+"""Hours of devices whose rollups may not say what their reports say. Written before the reports, removed after the roll."""
+
+
+@lru_cache(maxsize=256)
+def rollups(level: Level, keep_us: int) -> Table:
+    """The rollups of one level and retention class (0: for ever)."""
+    width_us = -(-window_width_us(keep_us) // level.period_us) * level.period_us  # a period never outlives its window
+    return Table(
+        f"{level.table}_{format_duration(keep_us) if keep_us else 'forever'}",
+        partition=(KeyColumn("tenant_id"), KeyColumn("device_id"), KeyColumn("period", "int")),
+        clustering=(KeyColumn("start_us", "int", descending=True),),
+        window=Window("period", width_us, keep_us + GUARD_US) if keep_us else None,
+    )

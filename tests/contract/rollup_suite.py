@@ -1,0 +1,132 @@
+"""The law of rollups, on any engine: whatever happened on the way, they say what one computation from raw says."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from widerow.engine.memory import MemoryEngine
+from widerow.engine.port import Engine
+from widerow.model.batch import Report, batch_of
+from widerow.model.tenant import Tenant
+from widerow.model.times import DAY, HOUR, MS, SECOND, ManualClock, TimeSpan
+from widerow.rollup.marks import Marks
+from widerow.rollup.roll import Roller
+from widerow.rollup.store import Rollups
+from widerow.schema.rollups import LEVELS
+from widerow.schema.tables import TABLES
+from widerow.telemetry.store import Telemetry, TelemetrySettings
+
+NOW = 1_800_000_000_000_000
+DEVICES = ("a", "b", "ü#/")
+TENANT = Tenant(name="acme")
+
+Records: TypeAlias = dict[Any, bytes]
+Action: TypeAlias = tuple[Any, ...]
+"""("write", cells, how old its version is), or ("roll",), ("restart",), ("again",), ("fail",)."""
+
+
+class Site:
+    """A store with what writes and rolls it; `restart` forgets everything that is not in the store."""
+
+    def __init__(self, engine: Engine, clock: ManualClock, tenant: Tenant = TENANT) -> None:
+        self.engine, self.clock, self.tenant = engine, clock, tenant
+        engine.apply(TABLES)
+        self.restart()
+
+    def restart(self) -> None:
+        settings = TelemetrySettings(max_future_us=HOUR, refresh_us=SECOND)
+        self.telemetry = Telemetry(self.engine, self.clock, settings)
+        self.marks = Marks(self.engine, self.clock)
+        self.marks.recover([self.tenant.name])
+        self.rollups = Rollups(self.engine)
+        self.roller = Roller(self.engine, self.telemetry, self.rollups, self.marks, self.clock)
+
+    def write(self, reports: list[Report], *, written: bool = True) -> None:
+        batch = batch_of(reports)
+        plan, marks = self.telemetry.plan(self.tenant, batch), self.marks.plan(self.tenant.name, batch)
+        # A write that fails leaves whole earlier entries: here the marks alone.
+        self.engine.write([*marks.changes, *plan.changes] if written else marks.changes)
+        if not written:
+            self.telemetry.failed(plan)
+        self.marks.settle(marks, written=written)
+
+    def roll(self, most: int | None = None) -> None:
+        for unit in sorted(self.marks.pending())[:most]:
+            self.roller.roll(self.tenant, unit)
+
+    def records(self) -> Records:
+        """(level, device, window, metric) -> record."""
+        found: Records = {}
+        span = TimeSpan(NOW - 40 * DAY, NOW + DAY)
+        for level in LEVELS:
+            for device in DEVICES:
+                for rows in self.rollups.read(self.tenant, [device], level, span):
+                    starts = np.asarray(rows.keys["start_us"])
+                    for i in range(len(rows)):
+                        for c in range(int(rows.cells.offsets[i]), int(rows.cells.offsets[i + 1])):
+                            key = (level.name, device, int(starts[i]), rows.cells.names[int(rows.cells.name[c])])
+                            assert key not in found
+                            found[key] = rows.cells.texts.bytes_at(int(rows.cells.text[c]))
+        return found
+
+
+def reports_of(cells: list[tuple[str, int, str, float]], version_us: int) -> list[Report]:
+    """One report for each device and time; of a metric that is given twice the last counts."""
+    rows: dict[tuple[str, int], dict[str, float | str]] = {}
+    for device, at, metric, value in cells:
+        rows.setdefault((device, at), {})[metric] = value
+    return [Report(device, at, values, {}, version_us) for (device, at), values in rows.items()]
+
+
+def check_law(engine: Engine, clock: ManualClock, history: list[Action], tenant: Tenant = TENANT) -> None:
+    site = Site(engine, clock, tenant)
+    sent: list[list[Report]] = []
+    for n, action in enumerate(history):
+        clock.time_us += 7 * MS
+        if action[0] == "write":
+            # Some come with the version of long ago: a replay, or a slow way.
+            batch = reports_of(action[1], NOW + (n - action[2]) * MS * 10)
+            sent.append(batch)
+            site.write(batch)
+        elif action[0] == "again" and sent:
+            site.write(sent[n % len(sent)])
+        elif action[0] == "fail":
+            site.write(reports_of([("a", NOW - HOUR, "temp", 1.0)], NOW), written=False)
+        elif action[0] == "restart":
+            site.restart()
+        else:
+            site.roll(most=2)
+    site.roll()
+    assert not list(site.marks.units([tenant.name])), "everything that was marked is rolled"
+    alone_clock = ManualClock(clock.time_us)
+    alone = Site(MemoryEngine(alone_clock), alone_clock, tenant)
+    for batch in sent:
+        alone.write(batch)
+    alone.roll()
+    assert site.records() == alone.records()
+
+
+def any_history(random: Random) -> list[Action]:
+    """As Hypothesis would make one, for engines too slow for hundreds of them."""
+
+    def cell() -> tuple[str, int, str, float]:
+        at = NOW - random.randrange(200) * 37 * SECOND if random.random() < 0.5 else NOW - random.randint(1, 720) * HOUR
+        return random.choice(DEVICES), at, random.choice(["temp", "flow"]), random.randint(-1000, 1000) / 8
+
+    kinds = ["write", "write", "write", "roll", "restart", "again", "fail"]
+    return [
+        ("write", [cell() for _ in range(random.randint(1, 12))], random.randint(0, 3)) if kind == "write" else (kind,)
+        for kind in random.choices(kinds, k=10)
+    ]
+
+
+class RollupSuite:
+    """A subclass gives the `engine` and `clock` fixtures and nothing else."""
+
+    def test_rollups_are_a_function_of_raw(self, engine: Engine, clock: ManualClock) -> None:
+        clock.time_us = NOW
+        for seed in range(3):
+            check_law(engine, clock, any_history(Random(seed)), Tenant(name=f"acme-{seed}"))

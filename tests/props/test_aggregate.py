@@ -1,0 +1,150 @@
+"""Rows of one level from the rows beneath it: the same whatever they came in, and what plain Python says."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+from random import Random
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from widerow.codec.record import decode
+from widerow.engine.contract import Fragment, rows_from
+from widerow.engine.rows import NEVER, Rows
+from widerow.model.names import Coded, Names
+from widerow.model.tenant import GUARD_US
+from widerow.model.times import DAY, HOUR, MS
+from widerow.rollup.aggregate import coarser_of, minutes_of
+from widerow.schema.rollups import DAYS, HOURS, MINUTES, Level, rollups
+from widerow.schema.tables import telemetry
+
+RAW = telemetry(30 * DAY)
+BEGIN = 1_800_000_000_000_000 // DAY * DAY
+SPAN = 3 * HOUR
+
+Reports: TypeAlias = dict[tuple[str, int, str], float | str]
+"""(device, time, metric) -> value."""
+
+reports = st.dictionaries(
+    st.tuples(
+        st.sampled_from(["a", "b", "ü#/"]),
+        st.integers(0, SPAN - 1) | st.integers(0, 200).map(lambda s: s * 10**6),
+        st.sampled_from(["temp", "flow", "state"]),
+    ),
+    st.integers(-(10**6), 10**6).map(lambda i: i / 100) | st.floats(-1e6, 1e6),
+    max_size=80,
+)
+
+
+def raw_rows(reports: Reports) -> Rows:
+    by_row: dict[tuple[str, int], dict[str, Any]] = defaultdict(dict)
+    for (device, at, metric), value in reports.items():
+        by_row[device, BEGIN + at][metric] = value
+    fragments = [Fragment(("acme", device, at - at % HOUR, 0, at), cells, MS) for (device, at), cells in by_row.items()]
+    return rows_from(RAW, fragments)
+
+
+def in_parts(rows: Rows, random: Random) -> list[Rows]:
+    """The same rows in any order and any chunks."""
+    order = list(range(len(rows)))
+    random.shuffle(order)
+    cuts = sorted([0, len(order), *(random.randint(0, len(order)) for _ in range(3))])
+    return [rows.take(np.array(order[a:b], np.int64)) for a, b in pairwise(cuts)]
+
+
+def plain(rows: Rows) -> dict[tuple[str, int], dict[str, bytes]]:
+    """(device, window) -> metric -> record."""
+    device, start_us = rows.keys["device_id"], np.asarray(rows.keys["start_us"])
+    assert isinstance(device, Coded)
+    cells, out = rows.cells, {}
+    for i in range(len(rows)):
+        which = range(int(cells.offsets[i]), int(cells.offsets[i + 1]))
+        out[device[i], int(start_us[i]) - BEGIN] = {
+            cells.names[int(cells.name[c])]: cells.texts.bytes_at(int(cells.text[c])) for c in which
+        }
+    return out
+
+
+def said(record: bytes, start_us: int) -> dict[str, Any]:
+    found = decode(Names.of_bytes([record]), np.array([start_us]))
+    return {
+        name: getattr(found, name)[0].item()
+        for name in ("count", "first_us", "last_us", "min", "max", "sum", "first", "last")
+    }
+
+
+def minutes(rows: list[Rows]) -> Rows:
+    return minutes_of("acme", rows, keep_us=90 * DAY, version_us=5 * MS)
+
+
+@given(reports)
+def test_every_window_says_what_its_values_say(reports: Reports) -> None:
+    made = minutes([raw_rows(reports)])
+    hours = coarser_of("acme", [made], HOURS, keep_us=365 * DAY, version_us=6 * MS)
+    days = coarser_of("acme", [hours], DAYS, keep_us=0, version_us=7 * MS)
+    for rows, level in ((made, MINUTES), (hours, HOURS), (days, DAYS)):
+        groups: dict[tuple[str, int], dict[str, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
+        for (device, at, metric), value in sorted(reports.items()):
+            groups[device, at - at % level.width_us][metric].append((BEGIN + at, float(value)))
+        found = plain(rows)
+        assert {key: sorted(cells) for key, cells in found.items()} == {key: sorted(cells) for key, cells in groups.items()}
+        for (device, start), cells in groups.items():
+            for metric, values in cells.items():
+                numbers = [value for _, value in values]
+                assert said(found[device, start][metric], BEGIN + start) == {
+                    "count": len(values),
+                    "first_us": values[0][0],
+                    "last_us": values[-1][0],
+                    "min": min(numbers),
+                    "max": max(numbers),
+                    "sum": pytest.approx(sum(numbers), rel=1e-9, abs=1e-6),
+                    "first": numbers[0],
+                    "last": numbers[-1],
+                }
+
+
+@given(reports, st.randoms())
+def test_it_does_not_matter_in_which_chunks_and_order_rows_come(reports: Reports, random: Random) -> None:
+    rows = raw_rows(reports)
+    made = minutes([rows])
+    again = minutes(in_parts(rows, random))
+    assert plain(again) == plain(made)
+    for level in (HOURS, DAYS):
+        want = coarser_of("acme", [made], level, keep_us=0, version_us=MS)
+        assert plain(coarser_of("acme", in_parts(again, random), level, keep_us=0, version_us=MS)) == plain(want)
+
+
+def test_rows_have_the_key_the_version_and_the_expiry_of_their_table() -> None:
+    def check(rows: Rows, level: Level, keep_us: int, version_us: int) -> None:
+        table = rollups(level, keep_us)
+        start = BEGIN + HOUR - (BEGIN + HOUR) % level.width_us
+        assert rows.key(table, 0) == ("acme", "a", start - start % level.period_us, start)
+        assert rows.version_us.tolist() == [version_us]
+        assert rows.expire_us.tolist() == [start + level.width_us + keep_us + GUARD_US if keep_us else NEVER]
+
+    made = minutes([raw_rows({("a", HOUR, "temp"): 1.5, ("a", HOUR + 5, "state"): "text is not summed up"})])
+    check(made, MINUTES, 90 * DAY, 5 * MS)
+    assert list(plain(made)["a", HOUR]) == ["temp"]
+    check(coarser_of("acme", [made], HOURS, keep_us=365 * DAY, version_us=MS), HOURS, 365 * DAY, MS)
+    check(coarser_of("acme", [made], DAYS, keep_us=0, version_us=MS), DAYS, 0, MS)
+
+
+def test_of_nothing_comes_nothing() -> None:
+    assert len(minutes([])) == 0
+    assert len(coarser_of("acme", [], HOURS, keep_us=0, version_us=MS)) == 0
+    assert len(minutes([raw_rows({("a", 0, "state"): "on"})])) == 0
+
+
+def test_tables_are_named_as_people_know_them_and_windows_hold_whole_periods() -> None:
+    assert rollups(MINUTES, 90 * DAY).name == "telemetry_1min_90d"
+    assert rollups(HOURS, 365 * DAY).name == "telemetry_hourly_365d"
+    assert rollups(DAYS, 0).name == "telemetry_daily_forever"
+    for level in (MINUTES, HOURS, DAYS):
+        for keep_us in (HOUR, DAY, 90 * DAY, 365 * DAY, 20 * 365 * DAY):
+            window = rollups(level, keep_us).window
+            assert window is not None
+            assert window.width_us % level.period_us == 0
