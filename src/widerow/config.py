@@ -62,7 +62,7 @@ class Bigtable:
     )
     read_app_profile: str = _setting(
         "",
-        "Another one for reading reports, which may route to several clusters: answers can lag by seconds. Empty: the same.",
+        "Another one for reports that the API is asked for: it may route to several clusters, and lag by seconds.",
     )
     timeout_s: int = _setting(30, "How long a call may take, repetitions included, before it has failed.", low=1, high=600)
 

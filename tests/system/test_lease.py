@@ -206,7 +206,7 @@ def test_a_store_that_hangs_for_longer_than_the_lease_ends_it_until_it_answers(
         assert server.write() == (204, "")
         emulator.pause()
         eventually(lambda: any("lease ran out" in reason for reason in server.health()[1]))
-        assert "could not be renewed" in server.log()
+        eventually(lambda: "could not be renewed" in server.log())
         emulator.resume()
         eventually(lambda: server.health() == (200, []))
         assert server.write() == (204, "")

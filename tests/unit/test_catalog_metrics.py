@@ -46,9 +46,10 @@ class CountingEngine(MemoryEngine):
         columns: Sequence[str] | None = None,
         after: Cursor | None = None,
         first: bool = False,
+        may_lag: bool = False,
     ) -> Iterator[Rows]:
         self.asked += 1
-        return super().scan(table, partitions, span, limit=limit, columns=columns, after=after, first=first)
+        return super().scan(table, partitions, span, limit=limit, columns=columns, after=after, first=first, may_lag=may_lag)
 
 
 @pytest.fixture

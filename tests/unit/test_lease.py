@@ -30,10 +30,10 @@ class Store(MemoryEngine):
         self.loses_answers = False
         self.before_put: Callable[[], None] = lambda: None
 
-    def get(self, table: Table, key: Key) -> Row | None:
+    def get(self, table: Table, key: Key, *, may_lag: bool = False) -> Row | None:
         if self.down:
             raise Unavailable("down")
-        return super().get(table, key)
+        return super().get(table, key, may_lag=may_lag)
 
     def put_if(self, table: Table, key: Key, row: Row | None, expected: Row | None) -> bool:
         if self.down:

@@ -6,8 +6,6 @@ import pytest
 
 from widerow.catalog.lease import KEY, Lease, Process
 from widerow.catalog.store import bring_up
-from widerow.cli.migrate import _exact
-from widerow.config import Bigtable, Config
 from widerow.engine.memory import MemoryEngine
 from widerow.migrate.copy import copy
 from widerow.model.errors import Conflict
@@ -26,8 +24,3 @@ def test_a_source_that_is_written_to_is_refused_and_its_lease_is_not_copied() ->
     list(copy(source, target, clock, "memory:"))
     assert source.get(META, KEY) is not None, "a source is only read"
     assert target.get(META, KEY) is None
-
-
-def test_no_read_of_a_copy_may_lag() -> None:
-    config = _exact(Config(bigtable=Bigtable(app_profile="one", read_app_profile="any")), "bigtable://p/i/w")
-    assert (config.store.url, config.bigtable) == ("bigtable://p/i/w", Bigtable(app_profile="one"))

@@ -13,7 +13,6 @@ import typer
 from widerow.cli import output
 from widerow.cli.connect import load_config, store_exists
 from widerow.cli.failure import Failed, Misused
-from widerow.config import Config
 from widerow.model.store import is_shared
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def migrate(
     with ExitStack() as stack:
 
         def opened(url: str) -> Engine:
-            engine = open_engine(_exact(settings, url), clock)
+            engine = open_engine(replace(settings, store=replace(settings.store, url=url)), clock)
             stack.callback(engine.close)
             return engine
 
@@ -76,12 +75,6 @@ def migrate(
             before = contents_of(old, tables, advance)
             after = contents_of(new, tables, advance)
     _report(before, after, json)
-
-
-def _exact(settings: Config, url: str) -> Config:
-    """For a store that is read to be copied, or compared with what was just written: no read of it may lag."""
-    bigtable = replace(settings.bigtable, read_app_profile="")
-    return replace(settings, store=replace(settings.store, url=url), bigtable=bigtable)
 
 
 def _report(before: Contents, after: Contents, json: bool) -> None:

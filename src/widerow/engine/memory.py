@@ -143,7 +143,7 @@ class MemoryEngine:
     def outline(self, tables: Sequence[Table]) -> Sequence[Definition]:
         return [Definition(table.name, f"table {table.name}", self._tables.get(table.name) == table) for table in tables]
 
-    def get(self, table: Table, key: Key) -> Row | None:
+    def get(self, table: Table, key: Key, *, may_lag: bool = False) -> Row | None:  # noqa: ARG002 - nothing here lags
         if table.sparse:
             raise ValueError(f"{table.name} is sparse: scan it")
         return next((rows.row(0) for rows in self.scan(table, [key])), None)
@@ -158,6 +158,7 @@ class MemoryEngine:
         columns: Sequence[str] | None = None,
         after: Cursor | None = None,
         first: bool = False,
+        may_lag: bool = False,  # noqa: ARG002 - nothing here lags
     ) -> Iterator[Rows]:
         now_us = self._clock.now_us()
         start = None if after is None else _read_cursor(after)

@@ -107,7 +107,7 @@ class Engine(Protocol):
     def insert(self, table: Table, rows: Rows) -> Flags:
         """`put_if` absent, for many rows of a conditional table at once: True for each row that this call inserted."""
 
-    def get(self, table: Table, key: Key) -> Row | None:
+    def get(self, table: Table, key: Key, *, may_lag: bool = False) -> Row | None:
         """One live row of a fixed table by its whole key: what a scan for that key gives, without columns."""
 
     def scan(
@@ -120,6 +120,7 @@ class Engine(Protocol):
         columns: Sequence[str] | None = None,
         after: Cursor | None = None,
         first: bool = False,
+        may_lag: bool = False,
     ) -> Iterator[Rows]:
         """Live rows of the given partitions (None: of all), as chunks.
 
@@ -133,6 +134,8 @@ class Engine(Protocol):
         `limit` counts the logical rows that are shown, for each key asked for. `columns` names the cells wanted. Every
         chunk has a cursor; resumed `after` it, the same scan gives exactly the rest of itself.
         `first` says that only each cell's first appearance in its partition is wanted: the engine may leave out others.
+        `may_lag` says that the last seconds need not be seen: an engine whose store has copies that follow with a delay may
+        read the nearest. It is for answering people, not for what is read in order to write.
         """
 
     def delete(

@@ -28,7 +28,10 @@ class Answer:
 
 
 class Queries:
-    """Reading for the API. Every method takes the tenant first and sees nothing of others."""
+    """Reading for the API. Every method takes the tenant first and sees nothing of others.
+
+    Reports are read as the store has them nearest; where that lags (`bigtable.read_app_profile`), so do the answers.
+    """
 
     def __init__(self, telemetry: Telemetry, catalog: Catalog) -> None:
         self._telemetry, self._catalog = telemetry, catalog
@@ -50,7 +53,8 @@ class Queries:
         found: list[Points] = []
         count = 0
         # Tags are cells, too: to show them, all cells of the rows are read.
-        for part, chunks in self._telemetry.read(tenant, device, span, metrics=None if tags else metrics):
+        cells = None if tags else metrics
+        for part, chunks in self._telemetry.read(tenant, device, span, metrics=cells, may_lag=True):
             oldest_first = [rows.take(np.argsort(np.asarray(rows.keys["event_us"]), kind="stable")) for rows in chunks]
             points = _in_order(_only(points_of(oldest_first, tags=tags), metrics if tags else None))
             if count + len(points) > limit:
@@ -66,7 +70,7 @@ class Queries:
 
     def latest(self, tenant: Tenant, devices: Sequence[str], *, metrics: Sequence[str] | None = None) -> Points:
         """Each metric's newest value in the last bucket of each device. Devices never seen are left out."""
-        return newest(points_of(self._telemetry.latest(tenant, devices, metrics=metrics)))
+        return newest(points_of(self._telemetry.latest(tenant, devices, metrics=metrics, may_lag=True)))
 
 
 def _in_order(points: Points) -> Points:

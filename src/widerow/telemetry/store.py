@@ -118,18 +118,26 @@ class Telemetry:
         return TimeSpan(min(max(span.start_us, oldest), span.stop_us), span.stop_us)
 
     def read(
-        self, tenant: Tenant, device: str, span: TimeSpan, *, metrics: Sequence[str] | None = None
+        self,
+        tenant: Tenant,
+        device: str,
+        span: TimeSpan,
+        *,
+        metrics: Sequence[str] | None = None,
+        may_lag: bool = False,
     ) -> Iterator[tuple[TimeSpan, list[Rows]]]:
         """Live rows of a device, a few buckets at a time, oldest first; the rows of a bucket are newest first.
 
-        Each item is the time its buckets cover within the span, and the rows found there.
+        Each item is the time its buckets cover within the span, and the rows found there. What was erased is hidden, and
+        every bucket looked into, also where reports may lag.
         """
         span = self.readable(tenant, span)
         marks = self.erasure.marks(tenant.name)
         epochs = self.places.epochs(tenant.name, device)
         for table, part, places in self._stretches(tenant, epochs, span):
             keys: list[Key] = [(tenant.name, device, p.bucket, p.sub_bucket) for p in places]
-            chunks = self._engine.scan(table, keys, Span(part.start_us, part.stop_us), columns=metrics)
+            within = Span(part.start_us, part.stop_us)
+            chunks = self._engine.scan(table, keys, within, columns=metrics, may_lag=may_lag)
             yield part, [rows for chunk in chunks if len(rows := drop_erased_rows(marks, chunk))]
 
     def read_many(
@@ -177,11 +185,13 @@ class Telemetry:
                     yield self.table(keep_us), stretch, list(partitions(epochs, stretch))
                     start, many = stop, min(2 * many, _MOST_BUCKETS)
 
-    def latest(self, tenant: Tenant, devices: Sequence[str], *, metrics: Sequence[str] | None = None) -> list[Rows]:
+    def latest(
+        self, tenant: Tenant, devices: Sequence[str], *, metrics: Sequence[str] | None = None, may_lag: bool = False
+    ) -> list[Rows]:
         """Rows that hold each metric's newest value in the last bucket of each device, newest first by device."""
         marks = self.erasure.marks(tenant.name)
         by_class: dict[int, list[Key]] = {}
-        for device, bucket, subs, keep_us in self._last_seen(tenant.name, devices):
+        for device, bucket, subs, keep_us in self._last_seen(tenant.name, devices, may_lag):
             keys = by_class.setdefault(keep_us, [])
             keys += [(tenant.name, device, bucket, sub) for sub in range(subs)]
         out = []
@@ -189,7 +199,8 @@ class Telemetry:
         for keep_us, keys in by_class.items():
             oldest = 0 if keep_us == 0 else now_us - keep_us
             # Erased cells may hide older ones that are not: then all of the bucket is read.
-            for chunk in self._engine.scan(self.table(keep_us), keys, columns=metrics, first=not marks.any()):
+            first = not marks.any()
+            for chunk in self._engine.scan(self.table(keep_us), keys, columns=metrics, first=first, may_lag=may_lag):
                 rows = drop_erased_rows(marks, chunk)
                 shown = np.asarray(rows.keys["event_us"]) >= oldest
                 if not shown.all():
@@ -198,17 +209,17 @@ class Telemetry:
                     out.append(rows)
         return out
 
-    def _last_seen(self, tenant: str, devices: Sequence[str]) -> Iterator[tuple[str, int, int, int]]:
+    def _last_seen(self, tenant: str, devices: Sequence[str], may_lag: bool) -> Iterator[tuple[str, int, int, int]]:
         """(device, bucket, sub-buckets, retention) of those that were ever seen."""
         if len(devices) == 1:
-            row = self._engine.get(LAST_SEEN, (tenant, shard_of(devices[0]), devices[0]))
+            row = self._engine.get(LAST_SEEN, (tenant, shard_of(devices[0]), devices[0]), may_lag=may_lag)
             if row is not None:
                 bucket, _, subs, keep_us = (int(row[column]) for column in LAST_SEEN.columns)
                 yield devices[0], bucket, subs, keep_us
             return
         shards = shards_of(Names.of(devices)).tolist()
         keys: list[Key] = [(tenant, shard, device) for shard, device in zip(shards, devices, strict=True)]
-        for rows in self._engine.scan(LAST_SEEN, keys):
+        for rows in self._engine.scan(LAST_SEEN, keys, may_lag=may_lag):
             found = rows.keys["device_id"]
             assert isinstance(found, Coded)
             facts = rows.cells.number.reshape(len(rows), len(LAST_SEEN.columns)).astype(np.int64).tolist()

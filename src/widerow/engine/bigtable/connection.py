@@ -4,8 +4,8 @@ Rule 1: every call has a deadline. A call that did not answer in time has failed
 Rule 2: only what can be repeated is repeated: reads, and mutations with explicit timestamps; until the deadline, no longer.
 `check` is asked once, because a repeated comparison would see its own first try.
 Rule 3: each entry of a bulk mutation has its own status. One without any has failed.
-Rule 4: every request goes by `app_profile`, which one cluster serves. Only a read whose caller says that it may lag goes by
-`read_app_profile`: what is read before a write must be what the write meets.
+Rule 4: every request goes by `app_profile`, which one cluster serves; only a read whose caller says that it may lag goes by
+`read_app_profile`. What is read before a write must be what the write meets.
 Calls run side by side without threads of ours: a call is under way as soon as it is made, and is waited for in turn.
 """
 

@@ -152,10 +152,10 @@ class BigtableEngine:
         inserted[list(new.values())] = ~np.array(existed, np.bool_)
         return inserted
 
-    def get(self, table: Table, key: Key) -> Row | None:
+    def get(self, table: Table, key: Key, *, may_lag: bool = False) -> Row | None:
         if table.sparse:
             raise ValueError(f"{table.name} is sparse: scan it")
-        return next((rows.row(0) for rows in self.scan(table, [key])), None)
+        return next((rows.row(0) for rows in self.scan(table, [key], may_lag=may_lag)), None)
 
     def scan(
         self,
@@ -167,10 +167,20 @@ class BigtableEngine:
         columns: Sequence[str] | None = None,
         after: Cursor | None = None,
         first: bool = False,  # noqa: ARG002
+        may_lag: bool = False,
     ) -> Iterator[Rows]:
         """`first` leaves nothing out: a filter for "what was not yet shown" takes longer than the cells it would save."""
         keys, now_us = self._keys(table), self._clock.now_us()
-        wanted = Scan(self._connection, self._id(table), keys, now_us=now_us, span=span, limit=limit, columns=columns)
+        wanted = Scan(
+            self._connection,
+            self._id(table),
+            keys,
+            now_us=now_us,
+            span=span,
+            limit=limit,
+            columns=columns,
+            may_lag=may_lag,
+        )
         return wanted.run(partitions, after)
 
     def delete(

@@ -57,7 +57,7 @@ class _Place:
 
 
 def pages(connection: Connection, table_id: str, ranges: Sequence[Range], row_filter: bytes) -> Iterator[Page]:
-    """All rows in the ranges, in key order, page by page; none is missing because a cluster lags."""
+    """All rows in the ranges, in key order, page by page."""
     left = sorted(r for r in ranges if _holds_any(r))
     while left:
         page = read_page(connection.read(table_id, [read_request(left, row_filter, PAGE)])[0])
@@ -86,8 +86,9 @@ class Scan:
         span: Span = ALL,
         limit: int | None = None,
         columns: Sequence[str] | None = None,
+        may_lag: bool = False,
     ) -> None:
-        self._connection, self._table_id, self._keys = connection, table_id, keys
+        self._connection, self._table_id, self._keys, self._may_lag = connection, table_id, keys, may_lag
         self._now_us, self._span, self._limit = now_us, span, limit
         self._columns = None if columns is None else tuple(columns)
         self._filter = newest(self._columns if keys.table.sparse else None)
@@ -103,11 +104,9 @@ class Scan:
         return self._given(partitions, start)
 
     def _read(self, requests: Sequence[bytes]) -> Page:
-        """Whoever reads a conditional row may mean to replace it, so that must not lag."""
         if not requests:
             return read_page(b"")
-        answers = self._connection.read(self._table_id, requests, may_lag=not self._keys.table.conditional)
-        return read_page(b"".join(answers))
+        return read_page(b"".join(self._connection.read(self._table_id, requests, may_lag=self._may_lag)))
 
     def _decode(self, page: Page) -> Found:
         decode = cells.decode if self._keys.table.sparse else fixed.decode

@@ -155,7 +155,7 @@ class CassandraEngine:
 
     # -- reading
 
-    def get(self, table: Table, key: Key) -> Row | None:
+    def get(self, table: Table, key: Key, *, may_lag: bool = False) -> Row | None:  # noqa: ARG002 - the consistency decides
         self._check_table(table)
         if table.sparse:
             raise ValueError(f"{table.name} is sparse: scan it")
@@ -171,6 +171,7 @@ class CassandraEngine:
         columns: Sequence[str] | None = None,
         after: Cursor | None = None,
         first: bool = False,
+        may_lag: bool = False,  # noqa: ARG002 - the consistency decides
     ) -> Iterator[Rows]:
         self._check_table(table)
         physical, now_us = self._physical[table.name], self._clock.now_us()

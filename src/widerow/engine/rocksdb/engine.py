@@ -160,7 +160,7 @@ class RocksEngine:
         inserted[list(new.values())] = True
         return inserted
 
-    def get(self, table: Table, key: Key) -> Row | None:
+    def get(self, table: Table, key: Key, *, may_lag: bool = False) -> Row | None:  # noqa: ARG002 - nothing here lags
         self._check_table(table)
         if table.sparse:
             raise ValueError(f"{table.name} is sparse: scan it")
@@ -177,6 +177,7 @@ class RocksEngine:
         columns: Sequence[str] | None = None,
         after: Cursor | None = None,
         first: bool = False,
+        may_lag: bool = False,  # noqa: ARG002 - nothing here lags
     ) -> Iterator[Rows]:
         self._check_table(table)
         now_s = self._clock.now_us() // SECOND
