@@ -16,7 +16,7 @@ import numpy as np
 from widerow.codec.sketch import Sketches
 from widerow.codec.stats import COLUMNS, Stats, stacked
 from widerow.codec.varint import put_varint, take_varint, unzigzag, varint_bytes, zigzag
-from widerow.model.arrays import PAD, Bytes, Floats, Ints, lengths
+from widerow.model.arrays import PAD, Bytes, Floats, Ints, lengths, picked
 from widerow.model.errors import Corrupt
 from widerow.model.kernel import inlined, kernel
 from widerow.model.names import Names
@@ -83,10 +83,7 @@ def _begun(
 
 def _of_some(time_us: Ints, values: Floats, offsets: Ints, which: Ints) -> Stats:
     """The statistics of some of the groups."""
-    sizes = lengths(offsets)[which]
-    cuts = np.zeros(len(which) + 1, np.int64)
-    np.cumsum(sizes, out=cuts[1:])
-    where = np.arange(cuts[-1]) + np.repeat(offsets[which] - cuts[:-1], sizes)
+    cuts, where = picked(offsets, which)
     return Stats.of(time_us[where], values[where], cuts)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from widerow.codec.varint import put_varint, take_varint, unzigzag, varint_bytes, zigzag
-from widerow.model.arrays import PAD, Bytes, Codes, Floats, Ints, frozen, lengths
+from widerow.model.arrays import PAD, Bytes, Codes, Floats, Ints, frozen, picked
 from widerow.model.errors import Corrupt
 from widerow.model.kernel import inlined, kernel
 from widerow.model.names import Names
@@ -66,10 +66,7 @@ class Sketches:
         return Sketches(*_collected(self.bins, self.counts, self.offsets[offsets]))
 
     def take(self, which: Ints) -> Sketches:
-        sizes = lengths(self.offsets)[which]
-        offsets = np.zeros(len(which) + 1, np.int64)
-        np.cumsum(sizes, out=offsets[1:])
-        where = np.arange(offsets[-1]) + np.repeat(self.offsets[which] - offsets[:-1], sizes)
+        offsets, where = picked(self.offsets, which)
         return Sketches(offsets, self.bins[where], self.counts[where])
 
     def quantiles(self, q: float) -> Floats:

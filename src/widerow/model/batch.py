@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from widerow.model.arrays import Bytes, Codes, Flags, Floats, Ints, frozen, lengths
+from widerow.model.arrays import Bytes, Codes, Flags, Floats, Ints, frozen, lengths, picked
 from widerow.model.names import NO_NAMES, Coded, Names
 
 Value: TypeAlias = float | str
@@ -83,12 +83,7 @@ class Cells:
 
     def take(self, rows: Rowset) -> Cells:
         """The cells of the given rows (a mask or indices), in that order."""
-        if rows.dtype == np.bool_:
-            rows = np.flatnonzero(rows)
-        starts, sizes = self.offsets[rows], lengths(self.offsets)[rows]
-        offsets = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(sizes, out=offsets[1:])
-        where = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], sizes)
+        offsets, where = picked(self.offsets, np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.int64))
         return Cells(
             offsets,
             self.names,

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from widerow.model.arrays import PAD, Bytes, Codes, Ints, frozen, lengths
+from widerow.model.arrays import PAD, Bytes, Codes, Ints, frozen, picked
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,10 +60,7 @@ class Names:
 
     def take(self, codes: Codes | Ints) -> Names:
         """The strings at `codes`, in that order, as a `Names` of its own."""
-        starts, sizes = self.offsets[codes], lengths(self.offsets)[codes]
-        offsets = np.zeros(len(codes) + 1, np.int64)
-        np.cumsum(sizes, out=offsets[1:])
-        where = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], sizes)
+        offsets, where = picked(self.offsets, codes)
         return Names(np.concatenate([self.data[where], np.zeros(PAD, np.uint8)]), offsets)
 
 
