@@ -25,10 +25,12 @@ from widerow.engine.bigtable.keys import key_spec
 from widerow.engine.bigtable.requests import newest
 from widerow.engine.bigtable.scan import pages
 from widerow.engine.contract import Fragment, Shape, Tag, logical, rows_from, values
+from widerow.engine.port import Span
 from widerow.engine.rows import rows_of
 from widerow.keys import KeySpec
 from widerow.model.errors import ConfigError
 from widerow.model.times import DAY, HOUR, MS, SECOND, ManualClock
+from widerow.schema.rollups import HOURS, rollups
 from widerow.schema.tables import DEVICE_VERSIONS, DEVICES, LAST_SEEN, TABLES, telemetry
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "format" / "bigtable.md"
@@ -77,6 +79,7 @@ def test_row_keys_are_made_by_the_templates_of_the_page() -> None:
         assert key_spec(table) == KeySpec.parse(template, columns)
 
     check(RAW, "{salt:2}#{tenant}#{device}#{bucket}#{sub:NNN}#{reversed:16}")
+    assert str(key_spec(rollups(HOURS, 0))) == "agg#hour#{salt:2}#{tenant_id}#{device_id}#{period:16}#{start_us:reversed:16}"
     assert str(key_spec(DEVICE_VERSIONS)) == "{salt:2}#{tenant_id}#{device_id}#{revision:reversed:16}"
     for table in (LAST_SEEN, DEVICES):
         assert str(key_spec(table)) == "{tenant_id}#shard-{shard:2}#{device_id}"
@@ -88,6 +91,19 @@ def test_a_report_is_a_row_of_plain_cells(engine: BigtableEngine) -> None:
     assert key == "0a#acme#pump%201#1759996800000000#000#8239999999499999"
     assert unpack(">d", cells.pop("readings:temp")) == (21.5,)
     assert cells == {"logs:state": b"run", "tags:site": b"a"}
+
+
+def test_rollups_lie_under_a_prefix_of_their_own(engine: BigtableEngine) -> None:
+    table = rollups(HOURS, 0)
+    engine.apply([table])
+    partition = ("acme", "pump 1", BUCKET_US - BUCKET_US % HOURS.period_us)
+    written = [Fragment((*partition, BUCKET_US - n * HOUR), {"temp": bytes([n])}, EVENT_US // MS * MS) for n in range(3)]
+    engine.write([(table, rows_from(table, written))])
+    keys = list(stored(engine, table.name))
+    assert [key.split("#")[:5] for key in keys] == [["agg", "hour", "0a", "acme", "pump%201"]] * 3
+    span = Span(BUCKET_US - HOUR, BUCKET_US)
+    assert [key for key, _ in logical(engine, table, [partition], span)[partition]] == [(BUCKET_US - HOUR,)]
+    assert [len(rows) for rows in logical(engine, table, None, limit=2).values()] == [2]
 
 
 def test_an_expiry_of_its_own_stands_beside_the_cell(engine: BigtableEngine) -> None:

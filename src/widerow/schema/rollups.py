@@ -49,4 +49,5 @@ def rollups(level: Level, keep_us: int) -> Table:
         partition=(KeyColumn("tenant_id"), KeyColumn("device_id"), KeyColumn("period", "int")),
         clustering=(KeyColumn("start_us", "int", descending=True),),
         window=Window("period", width_us, keep_us + GUARD_US) if keep_us else None,
+        prefix=f"agg#{level.name}",
     )

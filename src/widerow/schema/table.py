@@ -43,6 +43,8 @@ class Table:
     """Of a fixed table; empty for sparse cells."""
     conditional: bool = False
     window: Window | None = None
+    prefix: str = ""
+    """What its keys begin with where a key is one readable string: parts joined by `#`, such as `agg#hour`."""
 
     def __post_init__(self) -> None:
         if any(c.descending for c in self.partition):

@@ -2,7 +2,8 @@
 
 Columns are joined by `#`, text escaped, ints as digits whose order is that of the numbers. A table that has the tenant and
 the device in its partition key begins with a salt, so that devices that are named alike or report together do not share a
-tablet: `{salt:2}#{tenant}#{device}#{bucket}#{sub:3}#{reversed:16}` is the key of telemetry.
+tablet: `{salt:2}#{tenant}#{device}#{bucket}#{sub:3}#{reversed:16}` is the key of telemetry. Tables that have a prefix, as
+rollups do, begin with that: `agg#hour#{salt:2}#...`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ def key_spec(table: Table) -> KeySpec:
     for column in table.key:
         parts += [literal(DELIMITER.decode())] * bool(parts)
         parts += _parts(column)
+    if table.prefix:
+        parts.insert(0, literal(table.prefix + DELIMITER.decode()))
     return KeySpec(tuple(parts), entity)
 
 
@@ -76,9 +79,13 @@ class TableKeys:
         name = self.table.clustering[0].name
         return next(part for part in self.spec.parts if part.value == name and part.kind != "literal")
 
+    @property
+    def _prefix(self) -> bytes:
+        return self.table.prefix.encode() + DELIMITER if self.table.prefix else b""
+
     @cached_property
     def _partition_fields(self) -> int:
-        return len(self.table.partition) + bool(self.spec.entity)
+        return len(self.table.partition) + bool(self.spec.entity) + len(self._prefix.split(DELIMITER)) - 1
 
     def partition_prefix(self, row_key: bytes) -> bytes:
         """What the row keys of the same partition begin with; only where there are clustering columns."""
@@ -86,7 +93,7 @@ class TableKeys:
 
     def splits(self) -> list[bytes]:
         """Where a new table is cut at first: salted keys are spread evenly from the start."""
-        return [b"%x0" % n for n in range(1, 16)] if self.spec.entity else []
+        return [self._prefix + b"%x0" % n for n in range(1, 16)] if self.spec.entity else []
 
 
 def after_prefix(prefix: bytes) -> bytes:
