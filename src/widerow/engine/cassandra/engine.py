@@ -6,12 +6,13 @@ configured consistency; what a node's log does with it is the cluster's affair (
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from widerow.engine.cassandra.cluster import CassandraSettings, Connection
+from widerow.engine.cassandra.conditional import Turns, apply_each
 from widerow.engine.cassandra.encode import Statements, batches, bound_to, pack_row
 from widerow.engine.cassandra.names import KnownNames, Naming
 from widerow.engine.cassandra.physical import Physical, cell_name
@@ -36,6 +37,7 @@ class CassandraEngine:
         self._tables: dict[str, Table] = {}
         self._physical: dict[str, Physical] = {}
         self._names = KnownNames()
+        self._turns = Turns()
         self._writes = 0
 
     # -- definition
@@ -120,13 +122,14 @@ class CassandraEngine:
         if row is None and expected is None:
             return self.get(table, key) is None
         if expected is None:
-            return self._conditional(physical.insert_new(), [*at, new])
-        if set(expected) - set(table.columns) or not expected:
+            cql, packed = physical.insert_new(), [*at, new]
+        elif set(expected) - set(table.columns) or not expected:
             return False
-        old = pack_row(table, expected)
-        if row is None:
-            return self._conditional(physical.remove(), [*at, old])
-        return self._conditional(physical.replace(), [new, *at, old])
+        elif row is None:
+            cql, packed = physical.remove(), [*at, pack_row(table, expected)]
+        else:
+            cql, packed = physical.replace(), [new, *at, pack_row(table, expected)]
+        return bool(self._each(table, {0: (key, cql, packed)}))
 
     def _packed_key(self, physical: Physical, key: Key) -> list[Any]:
         n = len(physical.partition)
@@ -136,22 +139,27 @@ class CassandraEngine:
     def _bound(self, cql: str, packed: list[Any]) -> Any:
         return bound_to(self._connection.prepare(cql, idempotent=False), packed)
 
-    def _conditional(self, cql: str, packed: list[Any]) -> bool:
-        return bool(self._connection.execute(self._bound(cql, packed)).was_applied)
-
     def insert(self, table: Table, rows: Rows) -> Flags:
         self._check_conditional(table)
         physical = self._physical[table.name]
         first: dict[Key, int] = {}
         for i in range(len(rows)):
             first.setdefault(rows.key(table, i), i)
-        requests = (
-            self._bound(physical.insert_new(), [*self._packed_key(physical, key), pack_row(table, rows.row(i))])
+        wanted = {
+            i: (key, physical.insert_new(), [*self._packed_key(physical, key), pack_row(table, rows.row(i))])
             for key, i in first.items()
-        )
+        }
         inserted = np.zeros(len(rows), np.bool_)
-        inserted[list(first.values())] = [bool(r.was_applied) for r in self._connection.execute_all(requests)]
+        inserted[self._each(table, wanted)] = True
         return inserted
+
+    def _each(self, table: Table, statements: Mapping[int, tuple[Key, str, list[Any]]]) -> list[int]:
+        """Send numbered conditional statements (key, CQL, values), and say which were applied."""
+        parts: dict[Key, list[tuple[int, Any]]] = {}
+        for i, (key, cql, packed) in statements.items():
+            parts.setdefault(key[: len(table.partition)], []).append((i, self._bound(cql, packed)))
+        with self._turns.at(table.name, parts):
+            return apply_each(self._connection, list(parts.values()))
 
     # -- reading
 
@@ -196,7 +204,7 @@ class CassandraEngine:
             raise ValueError(f"{table.name} has fixed columns: its rows are deleted whole")
         physical = self._physical[table.name]
         if table.conditional:
-            self._connection.execute_all(self._removals(physical, partitions, span))
+            self._remove(physical, partitions, span)
         elif columns is not None:
             self._connection.execute_all(self._cell_deletes(physical, partitions, span, version_us, columns))
         else:
@@ -206,10 +214,11 @@ class CassandraEngine:
                 statement.bind([version_us, *physical.partition_values(p), *low_values, *high_values]) for p in partitions
             )
 
-    def _removals(self, physical: Physical, partitions: Sequence[Key], span: Span) -> Iterator[Any]:
-        for rows in self.scan(physical.table, partitions, span):
-            for i in range(len(rows)):
-                yield self._bound(physical.remove_any(), self._packed_key(physical, rows.key(physical.table, i)))
+    def _remove(self, physical: Physical, partitions: Sequence[Key], span: Span) -> None:
+        table = physical.table
+        for rows in self.scan(table, partitions, span):
+            keys = {i: rows.key(table, i) for i in range(len(rows))}
+            self._each(table, {i: (key, physical.remove_any(), self._packed_key(physical, key)) for i, key in keys.items()})
 
     def _cell_deletes(
         self, physical: Physical, partitions: Sequence[Key], span: Span, version_us: int, columns: Sequence[str]
