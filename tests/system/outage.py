@@ -15,6 +15,7 @@ from widerow.model.times import MS
 
 ROWS = 20
 AT: Key = ("p", 0)
+MOST_GROWTH_KIB = 64 << 10
 
 
 class Writer(threading.Thread):
@@ -59,6 +60,13 @@ class Writer(threading.Thread):
             assert self.error is None
             assert time.monotonic() < deadline, f"nothing was acknowledged for {within_s} s"
             time.sleep(0.05)
+
+    def survived(self, longest_s: float, before_kib: int) -> None:
+        """End it: no failure took longer than that, memory is about what it was, and nothing acknowledged is lost."""
+        self.end()
+        assert max(self.failures_s) < longest_s
+        assert resident_kib() - before_kib < MOST_GROWTH_KIB
+        assert not self.lost()
 
     def lost(self) -> list[int]:
         """Rows that were acknowledged and are not there."""

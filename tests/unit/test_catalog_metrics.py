@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from widerow.catalog.metrics import Metrics
 from widerow.engine.memory import MemoryEngine
-from widerow.engine.port import ALL, Span
-from widerow.engine.rows import Cursor, Key, Rows
+from widerow.engine.rows import Rows
 from widerow.model.arrays import Flags
 from widerow.model.batch import Cells, Report, Value, batch_of
 from widerow.model.device import Metric, MetricKind
@@ -36,20 +36,9 @@ class CountingEngine(MemoryEngine):
             raise Unavailable("not now")
         return super().insert(table, rows)
 
-    def scan(
-        self,
-        table: Table,
-        partitions: Sequence[Key] | None,
-        span: Span = ALL,
-        *,
-        limit: int | None = None,
-        columns: Sequence[str] | None = None,
-        after: Cursor | None = None,
-        first: bool = False,
-        may_lag: bool = False,
-    ) -> Iterator[Rows]:
+    def scan(self, table: Table, *args: Any, **options: Any) -> Iterator[Rows]:
         self.asked += 1
-        return super().scan(table, partitions, span, limit=limit, columns=columns, after=after, first=first, may_lag=may_lag)
+        return super().scan(table, *args, **options)
 
 
 @pytest.fixture

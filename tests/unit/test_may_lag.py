@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import Any
 
 from widerow.catalog.catalog import Catalog
 from widerow.engine.memory import MemoryEngine
-from widerow.engine.port import ALL, Span
-from widerow.engine.rows import Cursor, Key, Row, Rows
+from widerow.engine.rows import Key, Row, Rows
 from widerow.model.batch import Report, batch_of
 from widerow.model.device import Device
 from widerow.model.tenant import Tenant
@@ -31,20 +31,9 @@ class Watched(MemoryEngine):
         self.read.add((table.name, may_lag))
         return next((rows.row(0) for rows in super().scan(table, [key])), None)
 
-    def scan(
-        self,
-        table: Table,
-        partitions: Sequence[Key] | None,
-        span: Span = ALL,
-        *,
-        limit: int | None = None,
-        columns: Sequence[str] | None = None,
-        after: Cursor | None = None,
-        first: bool = False,
-        may_lag: bool = False,
-    ) -> Iterator[Rows]:
-        self.read.add((table.name, may_lag))
-        return super().scan(table, partitions, span, limit=limit, columns=columns, after=after, first=first)
+    def scan(self, table: Table, *args: Any, **options: Any) -> Iterator[Rows]:
+        self.read.add((table.name, options.get("may_lag", False)))
+        return super().scan(table, *args, **options)
 
 
 def test_only_reports_that_are_asked_for_may_lag() -> None:

@@ -9,35 +9,28 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 
-import msgspec
 import numpy as np
 
+from widerow.catalog.records import Records
 from widerow.engine.port import Engine
-from widerow.engine.rows import Key
 from widerow.model.arrays import Ints
+from widerow.model.device import Device
 from widerow.model.intern import NameTable
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import ROW_ATTRIBUTES
 from widerow.model.times import MINUTE, Clock
-from widerow.schema.shards import shards_of
 from widerow.schema.tables import DEVICES
 
 _MAX_DEVICES = 1 << 24
 _MAX_TEXTS = 1 << 24
 
 
-class _Body(msgspec.Struct):
-    """The part of a device's body that may be asked for."""
-
-    type: str = ""
-    location: str = ""
-
-
 class Attributes:
     """Of all tenants. Safe to share between threads."""
 
     def __init__(self, engine: Engine, clock: Clock, keep_us: int = MINUTE) -> None:
-        self._engine, self._clock, self._keep_us = engine, clock, keep_us
+        self._records = Records(engine, DEVICES, Device, "device")
+        self._clock, self._keep_us = clock, keep_us
         self._known: dict[str, _Known] = {}
         self._lock = threading.Lock()
 
@@ -52,23 +45,12 @@ class Attributes:
             old = abs(now_us - known.read_us[ids]) >= self._keep_us
             if old.any():
                 self._read(tenant, known, devices.take(np.flatnonzero(old)), now_us)
-            texts = known.texts.names()
-            return {name: Coded(texts, known.codes[name][ids]) for name in wanted}
+            return {name: known.column(name, ids) for name in wanted}
 
     def _read(self, tenant: str, known: _Known, devices: Names, now_us: int) -> None:
         names = list(dict.fromkeys(devices.to_list()))
-        shards = shards_of(Names.of(names)).tolist()
-        keys: list[Key] = [(tenant, shard, name) for shard, name in zip(shards, names, strict=True)]
-        known.learn(Names.of(names), [_Body()] * len(names), now_us)
-        for rows in self._engine.scan(DEVICES, keys, columns=["body"]):
-            found = rows.keys["device_id"]
-            assert isinstance(found, Coded)
-            bodies = rows.cells.texts.to_list()
-            decoded = [_BODY.decode(bodies[code]) for code in rows.cells.text.tolist()]
-            known.learn(Names.of(found.to_list()), decoded, now_us)
-
-
-_BODY = msgspec.json.Decoder(_Body)
+        found = {stored.name: stored.value for stored in self._records.find_all((tenant,), names)}
+        known.learn([found.get(name, Device(name=name)) for name in names], now_us)
 
 
 class _Known:
@@ -78,6 +60,13 @@ class _Known:
         self.table, self.texts = NameTable(_MAX_DEVICES), NameTable(_MAX_TEXTS)
         self.read_us: Ints = np.zeros(0, np.int64)
         self.codes = {name: np.zeros(0, np.int32) for name in ROW_ATTRIBUTES}
+        self._all_texts = self.texts.names()
+
+    def column(self, name: str, ids: Ints) -> Coded:
+        """An attribute of some devices, with only the texts that they have: the batch is to carry them."""
+        codes = self.codes[name][ids]
+        used = np.unique(codes[codes >= 0])
+        return Coded(self._all_texts.take(used), np.where(codes < 0, -1, np.searchsorted(used, codes)).astype(np.int32))
 
     def is_full(self, more: int) -> bool:
         return len(self.table) + more > _MAX_DEVICES or len(self.texts) + more * len(ROW_ATTRIBUTES) > _MAX_TEXTS
@@ -91,10 +80,10 @@ class _Known:
             self.codes = {name: np.concatenate([c, np.full(room, -1, np.int32)]) for name, c in self.codes.items()}
         return ids.astype(np.int64)
 
-    def learn(self, devices: Names, bodies: Sequence[_Body], now_us: int) -> None:
-        ids = self.ids(devices)
+    def learn(self, devices: Sequence[Device], now_us: int) -> None:
+        ids = self.ids(Names.of([device.name for device in devices]))
         self.read_us[ids] = now_us
         for name, column in self.codes.items():
-            values = [getattr(body, name) for body in bodies]
-            codes = self.texts.add(Names.of(values))
-            column[ids] = np.where([bool(value) for value in values], codes, -1)
+            values = [getattr(device, name) for device in devices]
+            column[ids] = np.where([bool(value) for value in values], self.texts.add(Names.of(values)), -1)
+        self._all_texts = self.texts.names()

@@ -43,7 +43,7 @@ def to_json(entity: Tenant | Device | Metric | Token) -> Json:
             "raw_epochs": [{"from": format_time(e.from_us), "raw": _kept(e.raw_us)} for e in entity.raw_epochs],
             "registers_devices": entity.registers_devices,
             "row_attributes": list(entity.row_attributes),
-            "created": _time(entity.created_us),
+            "created": shown_time(entity.created_us),
             "revision": entity.revision,
         }
     if isinstance(entity, Device):
@@ -54,7 +54,7 @@ def to_json(entity: Tenant | Device | Metric | Token) -> Json:
             "location": entity.location,
             "tags": dict(entity.tags),
             "profile": _plain(entity.profile),
-            "created": _time(entity.created_us),
+            "created": shown_time(entity.created_us),
             "revision": entity.revision,
         }
     if isinstance(entity, Metric):
@@ -63,7 +63,7 @@ def to_json(entity: Tenant | Device | Metric | Token) -> Json:
             "kind": entity.kind.value,
             "unit": entity.unit,
             "description": entity.description,
-            "created": _time(entity.created_us),
+            "created": shown_time(entity.created_us),
             "revision": entity.revision,
         }
     return {
@@ -72,8 +72,8 @@ def to_json(entity: Tenant | Device | Metric | Token) -> Json:
         "tenant": entity.tenant,
         "device": entity.device,
         "description": entity.description,
-        "created": _time(entity.created_us),
-        "expires": _time(entity.expires_us),
+        "created": shown_time(entity.created_us),
+        "expires": shown_time(entity.expires_us),
     }
 
 
@@ -144,7 +144,8 @@ def _kept(keep_us: int) -> str:
     return "forever" if keep_us == FOREVER else format_duration(keep_us)
 
 
-def _time(time_us: int) -> str | None:
+def shown_time(time_us: int) -> str | None:
+    """Null for 0: it never was, or is not known."""
     return format_time(time_us) if time_us else None
 
 

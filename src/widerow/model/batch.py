@@ -83,7 +83,9 @@ class Cells:
 
     def take(self, rows: Rowset) -> Cells:
         """The cells of the given rows (a mask or indices), in that order."""
-        offsets, where = picked(self.offsets, np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.int64))
+        offsets, where = picked(
+            self.offsets, np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.int64, copy=False)
+        )
         return Cells(
             offsets,
             self.names,

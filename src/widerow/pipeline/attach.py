@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from widerow.model.arrays import Flags, Ints
 from widerow.model.batch import Batch, CellKind, Cells
 from widerow.model.combine import stacked
 from widerow.model.names import Coded, Names
@@ -24,7 +25,7 @@ def attached(batch: Batch, attributes: Mapping[str, Coded]) -> Batch:
     return batch
 
 
-def _has_tag(cells: Cells, name: str) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _has_tag(cells: Cells, name: str) -> Flags:
     """Which rows have a tag of that name."""
     has = np.zeros(len(cells.offsets) - 1, np.bool_)
     if not (cells.kind == CellKind.TAG).any():
@@ -34,11 +35,10 @@ def _has_tag(cells: Cells, name: str) -> np.ndarray[tuple[int], np.dtype[np.bool
     return has
 
 
-def _with_tags(cells: Cells, name: str, rows: np.ndarray[tuple[int], np.dtype[np.int64]], values: Coded) -> Cells:
+def _with_tags(cells: Cells, name: str, rows: Ints, values: Coded) -> Cells:
     """The cells with a tag more in each of the rows."""
     count = len(rows)
-    # A cell's number goes before the first cell of the next row: behind all others of its row.
-    where = cells.offsets[rows + 1]
+    where = cells.offsets[rows + 1]  # behind the others of its row
     known = cells.names.to_bytes_list()
     code = known.index(name.encode()) if name.encode() in known else len(known)
     names = cells.names if code < len(known) else Names.of_bytes([*known, name.encode()])

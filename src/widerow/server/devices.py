@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from widerow.catalog.devices import Applied
-from widerow.catalog.forms import from_json, to_json
+from widerow.catalog.forms import from_json, shown_time, to_json
 from widerow.catalog.match import Match
 from widerow.model.device import Device, Metric
 from widerow.model.errors import Conflict, Rejected
@@ -55,12 +55,8 @@ def get_device(call: Call) -> Answer:
 
 def device_history(call: Call) -> Answer:
     states = call.service.catalog.devices.history(call.tenant().name, call.path["device"])
-    shown = [{**to_json(s.device), "from": _time(s.from_us), "until": _time(s.until_us)} for s in states]
+    shown = [{**to_json(s.device), "from": shown_time(s.from_us), "until": shown_time(s.until_us)} for s in states]
     return list_answer(call, "states", shown)
-
-
-def _time(time_us: int) -> str | None:
-    return format_time(time_us) if time_us else None
 
 
 def patch_device(call: Call) -> Answer:

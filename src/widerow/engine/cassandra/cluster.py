@@ -116,10 +116,6 @@ class Connection:
         with reported():
             self.session.execute(cql, timeout=max(60.0, self.settings.timeout_s))
 
-    def execute(self, statement: Any) -> Any:
-        with reported():
-            return self.session.execute(statement, timeout=self.settings.timeout_s)
-
     def execute_all(self, requests: Iterable[Any]) -> list[Any]:
         """Run statements at once, as many as may be, and wait for all; then raise the first failure, if there was one."""
         sent = [self.send(request) for request in requests]

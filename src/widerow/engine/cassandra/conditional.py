@@ -9,6 +9,7 @@ hold, the statements are sent one by one.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import zip_longest
@@ -18,6 +19,7 @@ from cassandra.query import BatchStatement, BatchType
 
 from widerow.engine.cassandra.cluster import Connection
 from widerow.engine.rows import Key
+from widerow.model.errors import Unavailable
 
 _STRIPES = 64
 _BATCH_ROWS = 32
@@ -28,15 +30,19 @@ _BATCH_BYTES = 16 << 10
 class Turns:
     """Who may send to which partitions. Safe to share between threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
         self._locks = [threading.Lock() for _ in range(_STRIPES)]
 
     @contextmanager
     def at(self, table: str, partitions: Iterable[Key]) -> Iterator[None]:
-        """While inside, no other thread sends a conditional statement to these partitions."""
+        """While inside, no other thread sends conditional statements to these partitions. `Unavailable`: others take long."""
+        deadline_s = time.monotonic() + self._timeout_s
         with ExitStack() as held:
             for stripe in sorted({hash((table, partition)) % _STRIPES for partition in partitions}):
-                held.enter_context(self._locks[stripe])
+                if not self._locks[stripe].acquire(timeout=max(0.0, deadline_s - time.monotonic())):
+                    raise Unavailable(f"cassandra: others change {table} for {self._timeout_s:g} s")
+                held.callback(self._locks[stripe].release)
             yield
 
 

@@ -37,7 +37,7 @@ class CassandraEngine:
         self._tables: dict[str, Table] = {}
         self._physical: dict[str, Physical] = {}
         self._names = KnownNames()
-        self._turns = Turns()
+        self._turns = Turns(settings.timeout_s)
         self._writes = 0
 
     # -- definition
