@@ -36,7 +36,7 @@ class Turns:
 
     @contextmanager
     def at(self, table: str, partitions: Iterable[Key]) -> Iterator[None]:
-        """While inside, no other thread sends conditional statements to these partitions. `Unavailable`: others take long."""
+        """Inside, no other thread sends conditional statements to these partitions. `Unavailable`: others take long."""
         deadline_s = time.monotonic() + self._timeout_s
         with ExitStack() as held:
             for stripe in sorted({hash((table, partition)) % _STRIPES for partition in partitions}):
