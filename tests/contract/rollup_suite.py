@@ -11,10 +11,11 @@ from widerow.engine.memory import MemoryEngine
 from widerow.engine.port import Engine
 from widerow.model.batch import Report, batch_of
 from widerow.model.tenant import Tenant
-from widerow.model.times import DAY, HOUR, MS, SECOND, ManualClock, TimeSpan
+from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND, ManualClock, TimeSpan
 from widerow.rollup.marks import Marks
 from widerow.rollup.roll import Roller
 from widerow.rollup.store import Rollups
+from widerow.rollup.windows import Windows, WindowSettings
 from widerow.schema.rollups import LEVELS
 from widerow.schema.tables import TABLES
 from widerow.telemetry.store import Telemetry, TelemetrySettings
@@ -25,7 +26,7 @@ TENANT = Tenant(name="acme")
 
 Records: TypeAlias = dict[Any, bytes]
 Action: TypeAlias = tuple[Any, ...]
-"""("write", cells, how old its version is), or ("roll",), ("restart",), ("again",), ("fail",)."""
+"""("write", cells, how old its version is), or ("roll",), ("close",), ("restart",), ("again",), ("fail",)."""
 
 
 class Site:
@@ -34,15 +35,20 @@ class Site:
     def __init__(self, engine: Engine, clock: ManualClock, tenant: Tenant = TENANT) -> None:
         self.engine, self.clock, self.tenant = engine, clock, tenant
         engine.apply(TABLES)
+        self.started = False
         self.restart()
 
     def restart(self) -> None:
-        settings = TelemetrySettings(max_future_us=HOUR, refresh_us=SECOND)
-        self.telemetry = Telemetry(self.engine, self.clock, settings)
+        self.telemetry = Telemetry(self.engine, self.clock, TelemetrySettings(max_future_us=HOUR, refresh_us=SECOND))
         self.marks = Marks(self.engine, self.clock)
-        self.marks.recover([self.tenant.name])
-        self.rollups = Rollups(self.engine)
-        self.roller = Roller(self.engine, self.telemetry, self.rollups, self.marks, self.clock)
+        self.rollups = Rollups(self.engine, self.clock, self.telemetry.erasure)
+        settings = WindowSettings(lateness_us=MINUTE, rest_us=SECOND)
+        # Whoever wrote before could write as far ahead as is allowed.
+        alone_from_us = self.clock.time_us + HOUR + 1 if self.started else 0
+        self.windows = Windows(self.clock, settings, alone_from_us=alone_from_us)
+        self.started = True
+        self.roller = Roller(self.engine, self.telemetry, self.rollups, self.marks, self.clock, self.windows)
+        self.roller.recover([self.tenant.name])
 
     def write(self, reports: list[Report], *, written: bool = True) -> None:
         batch = batch_of(reports)
@@ -51,11 +57,14 @@ class Site:
         self.engine.write([*marks.changes, *plan.changes] if written else marks.changes)
         if not written:
             self.telemetry.failed(plan)
+        self.windows.add(self.tenant.name, plan.reports, written=written)
         self.marks.settle(marks, written=written)
 
     def roll(self, most: int | None = None) -> None:
         for unit in sorted(self.marks.pending())[:most]:
             self.roller.roll(self.tenant, unit)
+        for unit in sorted(self.roller.days.pending())[:most]:
+            self.roller.roll_day(self.tenant, unit)
 
     def records(self) -> Records:
         """(level, device, window, metric) -> record."""
@@ -97,6 +106,8 @@ def check_law(engine: Engine, clock: ManualClock, history: list[Action], tenant:
             site.write(reports_of([("a", NOW - HOUR, "temp", 1.0)], NOW), written=False)
         elif action[0] == "restart":
             site.restart()
+        elif action[0] == "close":
+            site.roller.close(tenant)
         else:
             site.roll(most=2)
     site.roll()
@@ -116,7 +127,7 @@ def any_history(random: Random) -> list[Action]:
         at = NOW - random.randrange(200) * 37 * SECOND if random.random() < 0.5 else NOW - random.randint(1, 720) * HOUR
         return random.choice(DEVICES), at, random.choice(["temp", "flow"]), random.randint(-1000, 1000) / 8
 
-    kinds = ["write", "write", "write", "roll", "restart", "again", "fail"]
+    kinds = ["write", "write", "write", "close", "roll", "restart", "again", "fail"]
     return [
         ("write", [cell() for _ in range(random.randint(1, 12))], random.randint(0, 3)) if kind == "write" else (kind,)
         for kind in random.choices(kinds, k=10)

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from widerow.codec.record import decode
 from widerow.engine.contract import Fragment, rows_from
-from widerow.engine.rows import NEVER, Rows
+from widerow.engine.rows import Rows
 from widerow.model.names import Coded, Names
-from widerow.model.tenant import GUARD_US
 from widerow.model.times import DAY, HOUR, MS
 from widerow.rollup.aggregate import coarser_of, minutes_of
 from widerow.schema.rollups import DAYS, HOURS, MINUTES, Level, rollups
@@ -78,14 +77,14 @@ def said(record: bytes, start_us: int) -> dict[str, Any]:
 
 
 def minutes(rows: list[Rows]) -> Rows:
-    return minutes_of("acme", rows, keep_us=90 * DAY, version_us=5 * MS)
+    return minutes_of("acme", rows, version_us=5 * MS)
 
 
 @given(reports)
 def test_every_window_says_what_its_values_say(reports: Reports) -> None:
     made = minutes([raw_rows(reports)])
-    hours = coarser_of("acme", [made], HOURS, keep_us=365 * DAY, version_us=6 * MS)
-    days = coarser_of("acme", [hours], DAYS, keep_us=0, version_us=7 * MS)
+    hours = coarser_of("acme", [made], HOURS, version_us=6 * MS)
+    days = coarser_of("acme", [hours], DAYS, version_us=7 * MS)
     for rows, level in ((made, MINUTES), (hours, HOURS), (days, DAYS)):
         groups: dict[tuple[str, int], dict[str, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
         for (device, at, metric), value in sorted(reports.items()):
@@ -114,28 +113,27 @@ def test_it_does_not_matter_in_which_chunks_and_order_rows_come(reports: Reports
     again = minutes(in_parts(rows, random))
     assert plain(again) == plain(made)
     for level in (HOURS, DAYS):
-        want = coarser_of("acme", [made], level, keep_us=0, version_us=MS)
-        assert plain(coarser_of("acme", in_parts(again, random), level, keep_us=0, version_us=MS)) == plain(want)
+        want = coarser_of("acme", [made], level, version_us=MS)
+        assert plain(coarser_of("acme", in_parts(again, random), level, version_us=MS)) == plain(want)
 
 
-def test_rows_have_the_key_the_version_and_the_expiry_of_their_table() -> None:
-    def check(rows: Rows, level: Level, keep_us: int, version_us: int) -> None:
-        table = rollups(level, keep_us)
+def test_rows_have_the_key_and_the_version_of_their_table() -> None:
+    def check(rows: Rows, level: Level, version_us: int) -> None:
+        table = rollups(level, 0)
         start = BEGIN + HOUR - (BEGIN + HOUR) % level.width_us
         assert rows.key(table, 0) == ("acme", "a", start - start % level.period_us, start)
         assert rows.version_us.tolist() == [version_us]
-        assert rows.expire_us.tolist() == [start + level.width_us + keep_us + GUARD_US if keep_us else NEVER]
 
     made = minutes([raw_rows({("a", HOUR, "temp"): 1.5, ("a", HOUR + 5, "state"): "text is not summed up"})])
-    check(made, MINUTES, 90 * DAY, 5 * MS)
+    check(made, MINUTES, 5 * MS)
     assert list(plain(made)["a", HOUR]) == ["temp"]
-    check(coarser_of("acme", [made], HOURS, keep_us=365 * DAY, version_us=MS), HOURS, 365 * DAY, MS)
-    check(coarser_of("acme", [made], DAYS, keep_us=0, version_us=MS), DAYS, 0, MS)
+    check(coarser_of("acme", [made], HOURS, version_us=MS), HOURS, MS)
+    check(coarser_of("acme", [made], DAYS, version_us=MS), DAYS, MS)
 
 
 def test_of_nothing_comes_nothing() -> None:
     assert len(minutes([])) == 0
-    assert len(coarser_of("acme", [], HOURS, keep_us=0, version_us=MS)) == 0
+    assert len(coarser_of("acme", [], HOURS, version_us=MS)) == 0
     assert len(minutes([raw_rows({("a", 0, "state"): "on"})])) == 0
 
 

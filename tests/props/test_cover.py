@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from widerow.model.times import DAY, HOUR, MINUTE, SECOND, TimeSpan
 from widerow.query.cover import Part, cover
+from widerow.rollup.dirt import CLEAN, Dirt
 from widerow.schema.rollups import DAYS, HOURS, MINUTES
 
 BEGIN = 1_800_000_000_000_000 // DAY * DAY
@@ -22,7 +23,7 @@ hours = st.sets(st.integers(0, 4 * 24).map(lambda n: BEGIN + n * HOUR), max_size
 @given(times, times, steps, hours)
 def test_parts_are_the_span_whole_windows_clean_and_fit_the_step(a: int, b: int, step_us: int, dirty: set[int]) -> None:
     span = TimeSpan(BEGIN + min(a, b), BEGIN + max(a, b))
-    parts = cover(span, step_us, dirty)
+    parts = cover(span, step_us, Dirt.of(dirty))
     if span.start_us == span.stop_us:
         assert parts == []
         return
@@ -42,14 +43,14 @@ def test_parts_are_the_span_whole_windows_clean_and_fit_the_step(a: int, b: int,
 @given(times, times, steps)
 def test_without_dirty_hours_raw_reports_are_read_at_the_edges_only(a: int, b: int, step_us: int) -> None:
     span = TimeSpan(BEGIN + min(a, b), BEGIN + max(a, b))
-    raw = [part for part in cover(span, step_us, set()) if part.level is None]
+    raw = [part for part in cover(span, step_us, CLEAN) if part.level is None]
     if step_us % MINUTE == 0:
         assert sum(part.span.stop_us - part.span.start_us for part in raw) < 2 * MINUTE
 
 
 def test_what_serves_is_as_coarse_as_can_be() -> None:
     def check(start: int, stop: int, step_us: int, dirty: set[int], want: list[tuple[object, int, int]]) -> None:
-        found = cover(TimeSpan(BEGIN + start, BEGIN + stop), step_us, {BEGIN + hour for hour in dirty})
+        found = cover(TimeSpan(BEGIN + start, BEGIN + stop), step_us, Dirt.of(BEGIN + hour for hour in dirty))
         assert found == [Part(level, TimeSpan(BEGIN + a, BEGIN + b)) for level, a, b in want]  # type: ignore[arg-type]
 
     check(0, 2 * DAY, DAY, set(), [(DAYS, 0, 2 * DAY)])

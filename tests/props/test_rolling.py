@@ -16,7 +16,7 @@ from widerow.engine.memory import MemoryEngine
 from widerow.engine.rocksdb import RocksEngine, RocksSettings
 from widerow.model.batch import Report, batch_of
 from widerow.model.times import HOUR, SECOND, ManualClock
-from widerow.rollup.marks import Unit
+from widerow.rollup.unit import Unit
 from widerow.schema.rollups import LEVELS
 
 cells = st.tuples(
@@ -26,7 +26,7 @@ cells = st.tuples(
     st.integers(-1000, 1000).map(lambda n: n / 8),
 )
 writes = st.tuples(st.just("write"), st.lists(cells, min_size=1, max_size=12), st.integers(0, 3))
-others = st.tuples(st.sampled_from(["roll", "roll", "restart", "again", "fail"]))
+others = st.tuples(st.sampled_from(["roll", "roll", "close", "close", "restart", "again", "fail"]))
 histories = st.lists(writes | others, max_size=14)
 
 SMALL = RocksSettings(cache_bytes=1 << 20, write_buffer_bytes=1 << 20, reserve_bytes=0)
@@ -74,7 +74,7 @@ def test_an_hour_of_a_device_is_marked_once_and_again_after_it_was_taken(site: S
     assert plan(hour) == 1
     assert plan(hour + 1) == 0
     (unit,) = marked(site)
-    assert (unit.tenant, unit.hour_us) == ("acme", hour)
+    assert (unit.tenant, unit.start_us) == ("acme", hour)
     taken = site.marks.take(unit)
     assert taken.devices == ["a"]
     assert plan(hour + 2) == 1, "it came after what was taken"
@@ -100,9 +100,11 @@ def test_taking_waits_for_what_was_planned_before(site: Site) -> None:
     thread.start()
     assert not ended.wait(0.2), "the report may come any moment"
     site.engine.write(plan.changes)
+    site.windows.add(TENANT.name, plan.reports)
     site.marks.settle(marks, written=True)
     thread.join(10)
     assert ended.is_set()
+    site.roll()
     alone = Site(MemoryEngine(site.clock), site.clock)
     alone.write([Report("a", NOW, {"temp": 1.0}, {}, NOW)])
     alone.roll()

@@ -14,7 +14,6 @@ from contract.rollup_suite import DEVICES, NOW, TENANT, Site, reports_of
 from props.test_rolling import cells
 from widerow.codec.sketch import RELATIVE_ERROR
 from widerow.engine.memory import MemoryEngine
-from widerow.model.names import Names
 from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND, ManualClock, TimeSpan
 from widerow.query.points import points_of
 from widerow.query.stepped import Stepped, stepped
@@ -39,8 +38,8 @@ def test_no_seam_shows(history: list[tuple[list[tuple[str, int, str, float]], bo
         if roll:
             site.roll(most=3)
     span = TimeSpan(min(a, b), max(a, b))
-    dirty = site.marks.dirty_hours(TENANT.name, Names.of(DEVICES))
-    found = stepped(site.telemetry, site.rollups, TENANT, DEVICES, span=span, step_us=step_us, dirty_hours=dirty)
+    dirty = site.roller.dirt(TENANT, DEVICES)
+    found = stepped(site.telemetry, site.rollups, TENANT, DEVICES, span=span, step_us=step_us, dirt=dirty)
     raw = site.telemetry.read_many(TENANT, DEVICES, span)
     want = Stepped(summary_of_raw(raw, step_us), step_us, {})
     for aggregate in ("count", "min", "max", "first", "last"):
@@ -70,9 +69,9 @@ def test_it_says_where_it_looked() -> None:
     site.write(reports_of([("a", old, "temp", 1.0), ("a", old + MINUTE, "temp", 3.0)], NOW))
     site.roll()
     site.write(reports_of([("a", new, "temp", 5.0)], NOW + MS))
-    dirty = {unit.hour_us for unit in site.marks.units([TENANT.name])}
+    dirty = site.roller.dirt(TENANT, ["a"])
     span = TimeSpan(NOW - NOW % HOUR - 6 * HOUR, NOW)
-    found = stepped(site.telemetry, site.rollups, TENANT, ["a"], span=span, step_us=HOUR, dirty_hours=dirty)
+    found = stepped(site.telemetry, site.rollups, TENANT, ["a"], span=span, step_us=HOUR, dirt=dirty)
     assert found.used == {"hour": 1, "raw": 1}
     assert list(plain(found, "avg").values()) == [2.0, 5.0]
     nothing = stepped(site.telemetry, site.rollups, TENANT, ["a"], span=TimeSpan(NOW, NOW), step_us=HOUR)

@@ -9,7 +9,8 @@ from widerow.engine.memory import MemoryEngine
 from widerow.model.batch import Report
 from widerow.model.errors import NotFound, Unavailable
 from widerow.model.tenant import Tenant
-from widerow.model.times import HOUR, MINUTE, SECOND, ManualClock
+from widerow.model.times import DAY, HOUR, MINUTE, SECOND, ManualClock
+from widerow.rollup.roll import Rolled
 from widerow.rollup.rolling import Rolling, RollingSettings
 from widerow.schema.shards import shard_of
 
@@ -38,8 +39,12 @@ def test_an_hour_is_rolled_when_it_is_over_and_its_reports_had_time_to_come(site
         site.clock.time_us = HOUR_US + minute * MINUTE
         assert len(rolling.due()) == due
     assert rolling.roll_due() == 1
-    assert len(site.records()) == 3
+    assert [level for level, *_ in site.records()] == ["minute", "hour"], "its day is not over"
     assert rolling.due() == []
+    site.clock.time_us += DAY
+    assert rolling.roll_due() == 1
+    assert [level for level, *_ in site.records()] == ["minute", "hour", "day"]
+    assert rolling.roll_due() == 0
 
 
 def test_a_backlog_is_rolled_once_it_rests_and_not_later_than_it_must(site: Site) -> None:
@@ -79,7 +84,7 @@ def test_what_cannot_be_rolled_stays_marked_and_a_deleted_tenant_is_forgotten(si
 def test_the_thread_rolls_and_stops(site: Site) -> None:
     report(site, HOUR_US - HOUR)
     site.clock.time_us += MINUTE
-    done: list[int] = []
+    done: list[Rolled] = []
     rolling = Rolling(site.marks, site.roller, named, site.clock, SETTINGS, rolled=done.append)
     rolling.start()
     for _ in range(500):
@@ -87,4 +92,4 @@ def test_the_thread_rolls_and_stops(site: Site) -> None:
             break
         rolling._stopping.wait(0.01)
     rolling.stop()
-    assert done == [1]
+    assert done == [Rolled(1, 1)]

@@ -143,6 +143,12 @@ def test_the_outline_names_the_classes_of_every_tenant(engine: Engine) -> None:
     tenants = Tenants(engine, CLOCK)
     tenants.create(Tenant(name="acme", retention=Retention(raw_us=7 * DAY)))
     missing = [definition.table for definition in outline(engine, tenants) if not definition.exists]
-    assert missing == ["telemetry_1w", "telemetry_30d"]
+    assert missing == [
+        "telemetry_1w",
+        "telemetry_30d",
+        "telemetry_1min_90d",
+        "telemetry_hourly_365d",
+        "telemetry_daily_forever",
+    ]
     engine.apply(tables_of(tenants))
     assert all(definition.exists for definition in outline(engine, tenants))

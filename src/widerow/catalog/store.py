@@ -12,14 +12,18 @@ from typing import TypeAlias
 from widerow.catalog.tenants import Tenants
 from widerow.engine.port import Definition, Engine
 from widerow.model.errors import ConfigError, Unavailable
-from widerow.model.tenant import Retention
+from widerow.model.tenant import Tenant
+from widerow.schema.rollups import LEVELS, MARK_TABLES, rollups
 from widerow.schema.table import Table
 from widerow.schema.tables import DEVICE_VERSIONS, META, TABLES, telemetry
 
 Version: TypeAlias = tuple[int, int]
 
-SCHEMA: Version = (1, 1)
-STEPS: dict[Version, Callable[[Engine], None]] = {(1, 1): lambda engine: engine.apply([DEVICE_VERSIONS])}
+SCHEMA: Version = (1, 2)
+STEPS: dict[Version, Callable[[Engine], None]] = {
+    (1, 1): lambda engine: engine.apply([DEVICE_VERSIONS]),
+    (1, 2): lambda engine: engine.apply(MARK_TABLES),
+}
 """What brings a store from the version before to this one. May be interrupted and repeated."""
 
 _KEY = ("schema",)
@@ -27,10 +31,16 @@ _KEY = ("schema",)
 
 def tables_of(tenants: Tenants | None) -> list[Table]:
     """Every table the store should have: those of all stores, and the classes that its tenants use."""
-    keeps = {Retention().raw_us}
-    for tenant in tenants.list() if tenants else ():
-        keeps |= {tenant.retention.raw_us, *(epoch.raw_us for epoch in tenant.raw_epochs)}
-    return [*TABLES, *(telemetry(keep_us) for keep_us in sorted(keeps))]
+    known = [Tenant(name="any"), *(tenants.list() if tenants else ())]
+    raw = {keep_us for t in known for keep_us in (t.retention.raw_us, *(epoch.raw_us for epoch in t.raw_epochs))}
+    kept = [epoch for tenant in known for epoch in tenant.rollups_kept()]
+    classes = [(level, keep_us) for level in LEVELS for keep_us in sorted({getattr(e, f"{level.name}_us") for e in kept})]
+    return [
+        *TABLES,
+        *MARK_TABLES,
+        *(telemetry(keep_us) for keep_us in sorted(raw)),
+        *(rollups(level, keep_us) for level, keep_us in classes),
+    ]
 
 
 def outline(engine: Engine, tenants: Tenants | None) -> Sequence[Definition]:
@@ -45,7 +55,7 @@ def stored_version(engine: Engine) -> Version | None:
 
 def bring_up(engine: Engine, schema: Version = SCHEMA, steps: dict[Version, Callable[[Engine], None]] | None = None) -> None:
     """Make the tables, and bring an older store to this version. `ConfigError`: a newer release changed it."""
-    engine.apply(TABLES)
+    engine.apply([*TABLES, *MARK_TABLES])
     found = stored_version(engine)
     if found is None:
         engine.put_if(META, _KEY, {"body": _written(schema)}, None)

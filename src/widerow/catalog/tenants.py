@@ -1,7 +1,7 @@
 """Tenants in the store.
 
 Rule 1: `current` may be as old as `refresh_us`, never older; changes made by this process show at once.
-Rule 2: raw retention is a history of epochs. A new one starts so far ahead that every process has read it before a report of
+Rule 2: retention is a history of epochs. A new one starts so far ahead that every process has read it before a report of
 that event time can be accepted (the allowed future skew, and twice the refresh); those that exist are never altered.
 Removing a tenant removes its row alone: erasing what it owns is the work of others.
 """
@@ -16,7 +16,7 @@ from widerow.catalog.recent import Recent
 from widerow.catalog.records import Records
 from widerow.engine.port import Engine
 from widerow.model.errors import Rejected
-from widerow.model.tenant import RetentionEpoch, Tenant
+from widerow.model.tenant import Retention, RetentionEpoch, RollupEpoch, Tenant
 from widerow.model.times import MINUTE, MS, SECOND, Clock, whole_ms
 from widerow.schema.tables import TENANTS
 
@@ -39,8 +39,13 @@ class Tenants:
     def create(self, tenant: Tenant) -> Tenant:
         """Its revision, time of creation and epochs are made here, whatever `tenant` says."""
         check(tenant)
-        first = RetentionEpoch(0, tenant.retention.raw_us)
-        return self._records.create((), tenant.name, replace(tenant, raw_epochs=(first,), created_us=self.clock.now_us()))
+        made = replace(
+            tenant,
+            raw_epochs=(RetentionEpoch(0, tenant.retention.raw_us),),
+            rollup_epochs=(_rollup_epoch(0, tenant.retention),),
+            created_us=self.clock.now_us(),
+        )
+        return self._records.create((), tenant.name, made)
 
     def get(self, name: str) -> Tenant:
         """As it is in the store now."""
@@ -64,7 +69,11 @@ class Tenants:
         def checked(old: Tenant) -> Tenant:
             new = replace(change(old), created_us=old.created_us)
             check(new)
-            return replace(new, raw_epochs=self._epochs(old, new.retention.raw_us))
+            return replace(
+                new,
+                raw_epochs=self._raw_epochs(old, new.retention.raw_us),
+                rollup_epochs=self._rollup_epochs(old, new.retention),
+            )
 
         try:
             return self._records.update((), name, checked, expected)
@@ -82,15 +91,26 @@ class Tenants:
         """All, by name."""
         return sorted((stored.value for stored in self._records.scan(())), key=lambda tenant: tenant.name)
 
-    def _epochs(self, old: Tenant, raw_us: int) -> tuple[RetentionEpoch, ...]:
+    def _raw_epochs(self, old: Tenant, raw_us: int) -> tuple[RetentionEpoch, ...]:
         epochs = old.raw_epochs or (RetentionEpoch(0, old.retention.raw_us),)
         if raw_us == epochs[-1].raw_us:
             return epochs
-        if len(epochs) >= MAX_EPOCHS:
-            raise Rejected(
-                f"retention.raw was changed {len(epochs)} times, which is as often as it may be", code="retention"
-            )
+        return (*epochs, RetentionEpoch(self._next_us([e.from_us for e in epochs]), raw_us))
+
+    def _rollup_epochs(self, old: Tenant, retention: Retention) -> tuple[RollupEpoch, ...]:
+        epochs = old.rollups_kept()
+        if _rollup_epoch(epochs[-1].from_us, retention) == epochs[-1]:
+            return epochs
+        return (*epochs, _rollup_epoch(self._next_us([e.from_us for e in epochs]), retention))
+
+    def _next_us(self, starts: Sequence[int]) -> int:
+        """Where an epoch may start that follows these."""
+        if len(starts) >= MAX_EPOCHS:
+            raise Rejected(f"retention was changed {len(starts)} times, which is as often as it may be", code="retention")
         ready_us = self.clock.now_us() + self.max_future_us + 2 * self.refresh_us
         # Behind the last one, also when the clock was set back or two changes follow each other closely.
-        from_us = max(whole_ms(ready_us + MS - 1), epochs[-1].from_us + MS)
-        return (*epochs, RetentionEpoch(from_us, raw_us))
+        return max(whole_ms(ready_us + MS - 1), starts[-1] + MS)
+
+
+def _rollup_epoch(from_us: int, retention: Retention) -> RollupEpoch:
+    return RollupEpoch(from_us, retention.minute_us, retention.hour_us, retention.day_us)

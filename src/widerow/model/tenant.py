@@ -65,6 +65,16 @@ class RetentionEpoch:
     raw_us: int
 
 
+@dataclass(frozen=True, slots=True)
+class RollupEpoch:
+    """From this event time on, rollups are kept so long, by the start of their window. Insert-only, too."""
+
+    from_us: int
+    minute_us: int
+    hour_us: int
+    day_us: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
     name: str
@@ -73,6 +83,8 @@ class Tenant:
     retention: Retention = field(default_factory=Retention)
     raw_epochs: tuple[RetentionEpoch, ...] = ()
     """Which raw retention held from which event time on, oldest first; before the first, the first holds."""
+    rollup_epochs: tuple[RollupEpoch, ...] = ()
+    """The same for rollups."""
     registers_devices: bool = True
     """Whether a device is registered by its first report. Otherwise reports of unknown devices are refused."""
     row_attributes: tuple[str, ...] = ()
@@ -88,6 +100,11 @@ class Tenant:
             if epoch.from_us <= time_us:
                 keep_us = epoch.raw_us
         return keep_us
+
+    def rollups_kept(self) -> tuple[RollupEpoch, ...]:
+        """Which retention of rollups holds from which event time on, oldest first; the first from the beginning of time."""
+        levels = self.retention
+        return self.rollup_epochs or (RollupEpoch(0, levels.minute_us, levels.hour_us, levels.day_us),)
 
 
 WIDTHS_US = (15 * MINUTE, HOUR, 6 * HOUR)

@@ -2,16 +2,16 @@
 
 Rule 1: the parts are disjoint, in order, and together the span: every report counts exactly once.
 Rule 2: a part of a level is whole windows of it; what is left over is covered by the level beneath, raw reports at last.
-Rule 3: hours that are dirty are read from raw reports, so an answer is right before its rollups are.
+Rule 3: hours that are dirty are read from raw reports, dirty days from hours, so an answer is right before its rollups are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from widerow.model.times import HOUR, TimeSpan
+from widerow.model.times import DAY, HOUR, TimeSpan
+from widerow.rollup.dirt import Dirt
 from widerow.schema.rollups import LEVELS, Level
 
 
@@ -28,12 +28,12 @@ def coarsest(step_us: int) -> int:
     return sum(step_us % level.width_us == 0 for level in LEVELS)
 
 
-def cover(span: TimeSpan, step_us: int, dirty_hours: AbstractSet[int]) -> list[Part]:
+def cover(span: TimeSpan, step_us: int, dirt: Dirt) -> list[Part]:
     """The parts of a span, for steps that begin at multiples of `step_us`."""
-    return _joined(_cover(span, coarsest(step_us), dirty_hours))
+    return _joined(_cover(span, coarsest(step_us), dirt))
 
 
-def _cover(span: TimeSpan, levels: int, dirty: AbstractSet[int]) -> Iterator[Part]:
+def _cover(span: TimeSpan, levels: int, dirt: Dirt) -> Iterator[Part]:
     if span.start_us >= span.stop_us:
         return
     if not levels:
@@ -42,22 +42,23 @@ def _cover(span: TimeSpan, levels: int, dirty: AbstractSet[int]) -> Iterator[Par
     level = LEVELS[levels - 1]
     first, last = -(-span.start_us // level.width_us) * level.width_us, span.stop_us // level.width_us * level.width_us
     if first >= last:
-        yield from _cover(span, levels - 1, dirty)
+        yield from _cover(span, levels - 1, dirt)
         return
-    yield from _cover(TimeSpan(span.start_us, first), levels - 1, dirty)
+    yield from _cover(TimeSpan(span.start_us, first), levels - 1, dirt)
     at = first
-    for part in _dirty_parts(TimeSpan(first, last), level, dirty):
+    for part in _dirty_parts(TimeSpan(first, last), level, dirt):
         yield Part(level, TimeSpan(at, part.start_us))
-        yield from _cover(part, levels - 1 if level.width_us > HOUR else 0, dirty)
+        yield from _cover(part, levels - 1 if level.width_us > HOUR else 0, dirt)
         at = part.stop_us
     yield Part(level, TimeSpan(at, last))
-    yield from _cover(TimeSpan(last, span.stop_us), levels - 1, dirty)
+    yield from _cover(TimeSpan(last, span.stop_us), levels - 1, dirt)
 
 
-def _dirty_parts(span: TimeSpan, level: Level, dirty: AbstractSet[int]) -> list[TimeSpan]:
+def _dirty_parts(span: TimeSpan, level: Level, dirt: Dirt) -> list[TimeSpan]:
     """The parts of a span that the level cannot answer: windows that hold a dirty hour, or dirty hours that hold windows."""
     width_us = max(level.width_us, HOUR)
-    starts = {hour - hour % width_us for hour in dirty if hour < span.stop_us and hour + HOUR > span.start_us}
+    dirty, unit_us = (dirt.days, DAY) if level.width_us == DAY else (dirt.hours, HOUR)
+    starts = {start - start % width_us for start in dirty if start < span.stop_us and start + unit_us > span.start_us}
     return [TimeSpan(max(start, span.start_us), min(start + width_us, span.stop_us)) for start in sorted(starts)]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +13,7 @@ from widerow.model.tenant import Tenant
 from widerow.model.times import SECOND, TimeSpan
 from widerow.query.cover import cover
 from widerow.rollup.aggregate import Summary, combined, summary_of_raw, summary_of_rollups
+from widerow.rollup.dirt import CLEAN, Dirt
 from widerow.rollup.store import Rollups
 from widerow.telemetry.store import Telemetry
 
@@ -56,12 +56,12 @@ def stepped(
     span: TimeSpan,
     step_us: int,
     metrics: Sequence[str] | None = None,
-    dirty_hours: AbstractSet[int] = frozenset(),
+    dirt: Dirt = CLEAN,
 ) -> Stepped:
-    """Numbers only. `dirty_hours` are those in which any of the devices is marked."""
+    """Numbers only. `dirt` is that of any of the devices."""
     found: list[Summary] = []
     used: dict[str, int] = {}
-    for part in cover(span, step_us, dirty_hours):
+    for part in cover(span, step_us, dirt):
         if part.level is None:
             rows = telemetry.read_many(tenant, devices, part.span, metrics=metrics)
             found.append(summary_of_raw(rows, step_us))

@@ -22,25 +22,24 @@ from widerow.model.batch import CellKind, Cells
 from widerow.model.combine import stacked, united
 from widerow.model.kernel import kernel
 from widerow.model.names import Coded, Names
-from widerow.model.tenant import GUARD_US
 from widerow.schema.rollups import MINUTES, Level
 
 _NUMBER, _RECORD = int(CellKind.NUMBER), int(CellKind.RECORD)
 
 
-def minutes_of(tenant: str, raw: Sequence[Rows], *, keep_us: int, version_us: int) -> Rows:
+def minutes_of(tenant: str, raw: Sequence[Rows], *, version_us: int) -> Rows:
     """The minutes of raw reports: of any devices, in any order."""
     cells = _Gathered(raw, "event_us", _NUMBER, MINUTES.width_us)
     records = encode_values(cells.start_us, cells.time_us, cells.number, cells.offsets)
-    return cells.rows(tenant, MINUTES, records, keep_us=keep_us, version_us=version_us)
+    return cells.rows(tenant, MINUTES, records, version_us=version_us)
 
 
-def coarser_of(tenant: str, finer: Sequence[Rows], level: Level, *, keep_us: int, version_us: int) -> Rows:
+def coarser_of(tenant: str, finer: Sequence[Rows], level: Level, *, version_us: int) -> Rows:
     """The windows of a level, from the rows of the level beneath it."""
     cells = _Gathered(finer, "start_us", _RECORD, level.width_us)
     stats = decode(cells.texts.take(cells.text), cells.time_us)
     records = encode_stats(cells.start_us, stats.merged(cells.offsets))
-    return cells.rows(tenant, level, records, keep_us=keep_us, version_us=version_us)
+    return cells.rows(tenant, level, records, version_us=version_us)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,8 +128,8 @@ class _Gathered:
         order = np.lexsort((self.start_us, metric.codes, device.codes))
         return Summary(device.take(order), metric.take(order), self.start_us[order], stats.take(order))
 
-    def rows(self, tenant: str, level: Level, records: Names, *, keep_us: int, version_us: int) -> Rows:
-        """The records as rows of the level's table."""
+    def rows(self, tenant: str, level: Level, records: Names, *, version_us: int) -> Rows:
+        """The records as rows of the level's table. When they expire is for whoever knows how long they are kept."""
         n, start_us = len(self._row_start_us), self._row_start_us
         offsets = np.zeros(n + 1, np.int64)
         np.cumsum(np.bincount(self._row_of_group, minlength=n), out=offsets[1:])
@@ -144,14 +143,13 @@ class _Gathered:
             records,
             np.arange(count, dtype=np.int32),
         )
-        expire_us = np.full(n, NEVER) if keep_us == 0 else start_us + level.width_us + keep_us + GUARD_US
         keys = {
             "tenant_id": Coded.constant(tenant, n),
             "device_id": self._device,
             "period": start_us - start_us % level.period_us,
             "start_us": start_us,
         }
-        return Rows(keys, np.full(n, version_us), expire_us, cells)
+        return Rows(keys, np.full(n, version_us), np.full(n, NEVER), cells)
 
 
 def _names(rows: Rows) -> Coded:

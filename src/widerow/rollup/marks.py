@@ -12,33 +12,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from widerow.engine.port import Engine, Span
-from widerow.engine.rows import NEVER, Column, Rows
+from widerow.engine.rows import Rows
 from widerow.model.arrays import Codes, Flags, Ints
-from widerow.model.batch import Batch, Cells
+from widerow.model.batch import Batch
 from widerow.model.intern import NameTable
 from widerow.model.kernel import kernel
 from widerow.model.names import Coded, Names
 from widerow.model.times import HOUR, MS, Clock, whole_ms
+from widerow.rollup.backlog import mark_rows, units_of
+from widerow.rollup.unit import Unit
 from widerow.schema.rollups import DIRTY
 from widerow.schema.shards import SHARDS, shards_of
 from widerow.schema.table import Table
 
 _MAX_DEVICES = 1 << 24
-_SINCE = Names.of(DIRTY.columns)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Unit:
-    """What is rolled in one go: an hour of a tenant's devices of one shard."""
-
-    tenant: str
-    hour_us: int
-    shard: int
+_TIME = DIRTY.clustering[0].name
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +99,11 @@ class Marks:
             rows = np.flatnonzero(fresh)
             plan = MarkPlan([], tenant, ids[rows], self._generation)
         if len(rows):
-            marks = _mark_rows(tenant, batch.device.take(rows), hour_us[rows], version_us)
+            device = batch.device.take(rows)
+            shard = shards_of(device.names)[device.codes]
+            marks = mark_rows(DIRTY, tenant, device, hour_us[rows], shard, version_us)
             plan.changes.append((DIRTY, marks))
-            self._note(_units(tenant, marks), version_us)
+            self._note(units_of(tenant, marks, _TIME), version_us)
         return plan
 
     def settle(self, plan: MarkPlan, *, written: bool) -> None:
@@ -128,7 +124,7 @@ class Marks:
         """Everything that is marked in the store, whichever process marked it. A unit may come twice."""
         for tenant in tenants:
             for rows in self._engine.scan(DIRTY, [(tenant, shard) for shard in range(SHARDS)]):
-                yield from _units(tenant, rows)
+                yield from units_of(tenant, rows, _TIME)
 
     def recover(self, tenants: Iterable[str]) -> None:
         """Learn what processes before this one left to be rolled."""
@@ -139,11 +135,10 @@ class Marks:
         with self._lock:
             return dict(self._pending)
 
-    def dirty_hours(self, tenant: str, devices: Names) -> set[int]:
-        """Hours in which any of the devices may be marked."""
-        shards = set(shards_of(devices).tolist())
+    def starts(self, tenant: str, shards: AbstractSet[int]) -> set[int]:
+        """Hours in which any device of the shards may be marked."""
         with self._lock:
-            return {unit.hour_us for unit in self._pending if unit.tenant == tenant and unit.shard in shards}
+            return {unit.start_us for unit in self._pending if unit.tenant == tenant and unit.shard in shards}
 
     def _note(self, units: Iterable[Unit], at_us: int) -> None:
         for unit in units:
@@ -155,13 +150,13 @@ class Marks:
         with self._lock:
             known = self._marked.get(unit.tenant)
             if known is not None:
-                known.hour_us[known.hour_us == unit.hour_us] = -1
+                known.hour_us[known.hour_us == unit.start_us] = -1
             version_us = max(self._last_us, whole_ms(self._clock.now_us()))
             self._last_us = version_us + MS  # marks planned later are newer
             generation, self._generation = self._generation, self._generation + 1
             self._lock.wait_for(lambda: all(g > generation for g in self._under_way))
         devices: list[str] = []
-        span = Span(unit.hour_us, unit.hour_us + 1)
+        span = Span(unit.start_us, unit.start_us + 1)
         for rows in self._engine.scan(DIRTY, [(unit.tenant, unit.shard)], span):
             column = rows.keys["device_id"]
             assert isinstance(column, Coded)
@@ -171,7 +166,7 @@ class Marks:
     def finish(self, taken: Taken) -> None:
         """The rollups of the unit are durable: its marks go, but for those that came meanwhile."""
         unit = taken.unit
-        span = Span(unit.hour_us, unit.hour_us + 1)
+        span = Span(unit.start_us, unit.start_us + 1)
         self._engine.delete(DIRTY, [(unit.tenant, unit.shard)], span, version_us=taken.version_us)
         with self._lock:
             if self._pending.get(unit, 0) <= taken.version_us:
@@ -180,25 +175,6 @@ class Marks:
     def forget(self, unit: Unit) -> None:
         """Nobody will roll it any more."""
         self.finish(Taken(unit, (), self.take(unit).version_us))
-
-
-def _units(tenant: str, marks: Rows) -> list[Unit]:
-    """The units that rows of marks are of, oldest first."""
-    hours, shards = np.asarray(marks.keys["hour_us"]), np.asarray(marks.keys["shard"])
-    return sorted({Unit(tenant, hour_us, shard) for hour_us, shard in zip(hours.tolist(), shards.tolist(), strict=True)})
-
-
-def _mark_rows(tenant: str, device: Coded, hour_us: Ints, version_us: int) -> Rows:
-    n = len(device)
-    cells = Cells.numbers(np.arange(n + 1), _SINCE, np.zeros(n, np.int32), np.full(n, float(version_us)))
-    shard = shards_of(device.names)[device.codes]
-    keys: dict[str, Column] = {
-        "tenant_id": Coded.constant(tenant, n),
-        "shard": shard,
-        "hour_us": hour_us,
-        "device_id": device,
-    }
-    return Rows(keys, np.full(n, version_us), np.full(n, NEVER), cells)
 
 
 @kernel

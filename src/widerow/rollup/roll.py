@@ -1,60 +1,194 @@
 """Rolling: the hours that are marked, from raw reports upwards to days.
 
-Rule 1: an hour is rolled whole: its minutes from all its raw reports, the hour from these minutes, its day from all hours of
-the day. Nothing is added to what is there, so rolling again is harmless, and rolling twice at once, too.
+Rule 1: an hour is rolled whole: its minutes from all its raw reports, the hour from these minutes. Its day is marked then,
+and rolled from all hours of the day when its time has come; so is the fleet's hour. Nothing is added to what is there, so
+rolling again is harmless, and rolling twice at once, too.
 Rule 2: a rollup's version is the instant its inputs were read: who read earlier loses, however late he writes.
-Rule 3: minutes and hours are durable before the day is read; everything is before the marks go.
+Rule 3: marks of what follows are written with the hours; the hour's own marks go when all of that is durable.
+Rule 4: minutes that `Windows` has whole are written as they close, and an hour of such minutes is rolled from them.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from widerow.engine.port import Engine
+import numpy as np
+
+from widerow.engine.port import Engine, Span
+from widerow.engine.rows import Rows
+from widerow.model.names import Coded, Names
 from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import DAY, HOUR, MS, Clock, TimeSpan, whole_ms
 from widerow.rollup.aggregate import coarser_of, minutes_of
-from widerow.rollup.marks import Marks, Unit
-from widerow.rollup.store import Rollups, kept_us
-from widerow.schema.rollups import DAYS, HOURS, MINUTES
+from widerow.rollup.backlog import Backlog
+from widerow.rollup.dirt import Dirt
+from widerow.rollup.marks import Marks
+from widerow.rollup.store import Rollups
+from widerow.rollup.unit import Unit
+from widerow.rollup.windows import Windows
+from widerow.schema.rollups import DAYS, DIRTY_DAYS, DIRTY_FLEET, HOURS, MINUTES, Level
+from widerow.schema.shards import shards_of
+from widerow.schema.table import Table
+from widerow.telemetry.erasure import drop_erased_rows
 from widerow.telemetry.store import Telemetry
 
 _AT_ONCE = 64
-"""Devices whose hour is in memory at a time."""
+"""Devices whose raw hour is in memory at a time."""
+_MINUTES_AT_ONCE = 512
+"""The same where their minutes are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rolled:
+    """What rolling a unit came to."""
+
+    devices: int
+    from_minutes: int = 0
+    """How many of them were rolled from minutes that were there already."""
 
 
 class Roller:
-    """Rolls units. Safe to share between threads."""
+    """Rolls units. `roll`, `roll_day` and `close` are called by one thread at a time; the rest by any."""
 
-    def __init__(self, engine: Engine, telemetry: Telemetry, rollups: Rollups, marks: Marks, clock: Clock) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        telemetry: Telemetry,
+        rollups: Rollups,
+        marks: Marks,
+        clock: Clock,
+        windows: Windows | None = None,
+        tagged: Callable[[str, Rows], Rows] = lambda _, rows: rows,
+    ) -> None:
+        """`tagged` puts on rows of hours what is stored with them of their devices."""
         self._engine, self._telemetry, self._rollups = engine, telemetry, rollups
-        self._marks, self._clock = marks, clock
+        self._marks, self._windows, self._clock = marks, windows, clock
+        self._tagged = tagged
+        self.days, self.fleet = Backlog(engine, DIRTY_DAYS), Backlog(engine, DIRTY_FLEET)
         self._lock = threading.Lock()
         self._version_us = 0
 
-    def roll(self, tenant: Tenant, unit: Unit) -> int:
-        """Roll a unit; gives the number of its devices."""
+    def recover(self, tenants: Sequence[str]) -> None:
+        """Learn what processes before this one left to be rolled."""
+        self._marks.recover(tenants)
+        self.days.recover(tenants)
+        self.fleet.recover(tenants)
+
+    def dirt(self, tenant: Tenant, devices: Sequence[str]) -> Dirt:
+        """What of these devices is not rolled yet. Of what this process does not write, as far as it knows."""
+        shards = set(shards_of(Names.of(devices)).tolist())
+        days = (unit.start_us for unit in self.days.pending() if unit.tenant == tenant.name and unit.shard in shards)
+        return Dirt.of(self._marks.starts(tenant.name, shards), days)
+
+    def close(self, tenant: Tenant, *, before_us: int = 0) -> int:
+        """Write the minutes that close now; gives the number of reports they are of."""
+        if self._windows is None:
+            return 0
+        name, windows = tenant.name, self._windows
+        rows = windows.close(name, before_us=before_us)
+        if not rows:
+            return 0
+        twice = windows.repeated(name, rows)
+        at = 0
+        for part in rows if twice.any() else ():
+            mine = twice[at : at + len(part)]
+            at += len(part)
+            if mine.any():
+                device, time_us = part.keys["device_id"], np.asarray(part.keys["event_us"])[mine]
+                assert isinstance(device, Coded)
+                windows.spoil(name, device.take(mine), time_us - time_us % HOUR)
+        version_us = self._next_version()
+        marks = self._telemetry.erasure.marks(name)
+        written = False
+        try:
+            kept = [live for part in rows if len(live := drop_erased_rows(marks, part))]
+            minutes = minutes_of(name, kept, version_us=version_us)
+            self._engine.write(self._rollups.changes(tenant, MINUTES, minutes))
+            written = True
+        finally:
+            windows.closed(name, rows, written=written)
+        return sum(len(part) for part in rows)
+
+    def roll(self, tenant: Tenant, unit: Unit) -> Rolled:
+        """Roll an hour."""
         taken = self._marks.take(unit)
-        for devices in _parts(taken.devices):
-            self._roll_hour(tenant, devices, unit.hour_us)
-            self._roll_day(tenant, devices, unit.hour_us - unit.hour_us % DAY)
+        whole = np.zeros(len(taken.devices), np.bool_)
+        if self._windows is not None:
+            self.close(tenant, before_us=unit.start_us + HOUR)
+            whole = self._windows.take(tenant.name, unit.start_us, taken.devices)
+        devices = np.array(taken.devices, object)
+        try:
+            for some in _parts(devices[whole].tolist(), _MINUTES_AT_ONCE):
+                self._roll_minutes(tenant, unit, some)
+            for some in _parts(devices[~whole].tolist(), _AT_ONCE):
+                self._roll_raw(tenant, unit, some)
+        except BaseException:
+            if self._windows is not None:  # minutes may be missing now: from raw, when it is tried again
+                self._windows.spoil(tenant.name, Coded.of(taken.devices), np.full(len(devices), unit.start_us))
+            raise
         self._marks.finish(taken)
-        return len(taken.devices)
+        return Rolled(len(devices), int(whole.sum()))
 
-    def _roll_hour(self, tenant: Tenant, devices: Sequence[str], hour_us: int) -> None:
+    def _roll_raw(self, tenant: Tenant, unit: Unit, devices: Sequence[str]) -> None:
         version_us = self._next_version()
-        span = TimeSpan(hour_us, hour_us + HOUR)
+        span = TimeSpan(unit.start_us, unit.start_us + HOUR)
         raw = self._telemetry.read_many(tenant, devices, span, beyond_us=GUARD_US)
-        minutes = minutes_of(tenant.name, raw, keep_us=kept_us(tenant, MINUTES), version_us=version_us)
-        hours = coarser_of(tenant.name, [minutes], HOURS, keep_us=kept_us(tenant, HOURS), version_us=version_us)
-        self._engine.write([(self._rollups.table(tenant, MINUTES), minutes), (self._rollups.table(tenant, HOURS), hours)])
+        minutes = minutes_of(tenant.name, raw, version_us=version_us)
+        hours = coarser_of(tenant.name, [minutes], HOURS, version_us=version_us)
+        # What was erased since it was rolled leaves nothing that would overwrite its records.
+        if self._telemetry.erasure.marks(tenant.name).any():
+            for level in (MINUTES, HOURS):
+                self._clear(tenant, devices, level, span, version_us)
+        self._write_hours(tenant, unit, devices, version_us, self._rollups.changes(tenant, MINUTES, minutes), hours)
 
-    def _roll_day(self, tenant: Tenant, devices: Sequence[str], day_us: int) -> None:
+    def _roll_minutes(self, tenant: Tenant, unit: Unit, devices: Sequence[str]) -> None:
         version_us = self._next_version()
-        hours = self._rollups.read(tenant, devices, HOURS, TimeSpan(day_us, day_us + DAY))
-        days = coarser_of(tenant.name, hours, DAYS, keep_us=kept_us(tenant, DAYS), version_us=version_us)
-        self._engine.write([(self._rollups.table(tenant, DAYS), days)])
+        minutes = self._rollups.read(
+            tenant, devices, MINUTES, TimeSpan(unit.start_us, unit.start_us + HOUR), beyond_us=GUARD_US
+        )
+        hours = coarser_of(tenant.name, minutes, HOURS, version_us=version_us)
+        self._write_hours(tenant, unit, devices, version_us, [], hours)
+
+    def _write_hours(
+        self,
+        tenant: Tenant,
+        unit: Unit,
+        devices: Sequence[str],
+        version_us: int,
+        minutes: list[tuple[Table, Rows]],
+        hours: Rows,
+    ) -> None:
+        day = Unit(unit.tenant, unit.start_us - unit.start_us % DAY, unit.shard)
+        self._engine.write(
+            [
+                (DIRTY_DAYS, self.days.marks(day, devices, version_us)),
+                (DIRTY_FLEET, self.fleet.marks(unit, (), version_us)),
+                *minutes,
+                *self._rollups.changes(tenant, HOURS, self._tagged(tenant.name, hours)),
+            ]
+        )
+
+    def roll_day(self, tenant: Tenant, unit: Unit) -> Rolled:
+        """Roll a day, from all its hours."""
+        taken_us = self._next_version()
+        devices = self.days.devices(unit, taken_us)
+        span = TimeSpan(unit.start_us, unit.start_us + DAY)
+        for some in _parts(devices, _MINUTES_AT_ONCE):
+            version_us = self._next_version()
+            hours = self._rollups.read(tenant, some, HOURS, span, beyond_us=GUARD_US)
+            days = coarser_of(tenant.name, hours, DAYS, version_us=version_us)
+            if self._telemetry.erasure.marks(tenant.name).any():
+                self._clear(tenant, some, DAYS, span, version_us)
+            self._engine.write(self._rollups.changes(tenant, DAYS, days))
+        self.days.finish(unit, taken_us)
+        return Rolled(len(devices))
+
+    def _clear(self, tenant: Tenant, devices: Sequence[str], level: Level, span: TimeSpan, version_us: int) -> None:
+        """Remove what was rolled before that version."""
+        for table, part, keys in self._rollups.places(tenant, devices, level, span, beyond_us=GUARD_US):
+            self._engine.delete(table, keys, Span(part.start_us, part.stop_us), version_us=version_us - MS)
 
     def _next_version(self) -> int:
         with self._lock:
@@ -62,5 +196,5 @@ class Roller:
             return self._version_us
 
 
-def _parts(devices: Sequence[str]) -> list[list[str]]:
-    return [list(devices[i : i + _AT_ONCE]) for i in range(0, len(devices), _AT_ONCE)]
+def _parts(devices: Sequence[str], most: int) -> list[list[str]]:
+    return [list(devices[i : i + most]) for i in range(0, len(devices), most)]

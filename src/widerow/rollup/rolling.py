@@ -1,7 +1,7 @@
-"""Rolling as it goes on: a thread that rolls what is due, hour by hour.
+"""Rolling as it goes on: a thread that closes minutes and rolls what is due: hours, then days and the fleet's hours.
 
-An hour is due when it has ended and its reports have had `lateness_us` to arrive; and when nothing has been marked in it for
-`settle_us`, so that a backlog that is just coming in is rolled once, not with every request. An hour that is written to
+A window is due when it has ended and its reports have had `lateness_us` to arrive; and when nothing has been marked in it
+for `settle_us`, so that a backlog that is just coming in is rolled once, not with every request. A window that is written to
 without a pause is rolled after `longest_us` all the same.
 """
 
@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from widerow.model.errors import NotFound, WiderowError
 from widerow.model.tenant import Tenant
-from widerow.model.times import HOUR, MINUTE, SECOND, Clock
-from widerow.rollup.marks import Marks, Unit
-from widerow.rollup.roll import Roller
+from widerow.model.times import DAY, HOUR, MINUTE, SECOND, Clock
+from widerow.rollup.marks import Marks
+from widerow.rollup.roll import Rolled, Roller
+from widerow.rollup.unit import Unit
+from widerow.rollup.windows import Windows
 
 log = logging.getLogger(__name__)
 
@@ -26,11 +29,45 @@ class RollingSettings:
     lateness_us: int = 2 * MINUTE
     settle_us: int = 10 * SECOND
     longest_us: int = 5 * MINUTE
-    every_s: float = 5.0
+    every_s: float = 1.0
+
+
+class FleetRoller(Protocol):
+    """Computes what a tenant's fleet says of an hour again, from the hours of the devices of one shard."""
+
+    def roll(self, tenant: Tenant, unit: Unit) -> Rolled: ...
+
+
+@dataclass(slots=True)
+class _Line:
+    """One kind of window that waits to be rolled."""
+
+    width_us: int
+    pending: Callable[[], Mapping[Unit, int]]
+    roll: Callable[[Tenant, Unit], Rolled]
+    forget: Callable[[Unit], None]
+    first_seen_us: dict[Unit, int] = field(default_factory=dict)
+
+    def due(self, now_us: int, s: RollingSettings) -> list[Unit]:
+        """What is to be rolled now, oldest first."""
+        pending = self.pending()
+        self.first_seen_us = {unit: self.first_seen_us.get(unit, now_us) for unit in pending}
+        return sorted(
+            (
+                unit
+                for unit, marked_us in pending.items()
+                if unit.start_us + self.width_us + s.lateness_us <= now_us
+                and (marked_us + s.settle_us <= now_us or self.first_seen_us[unit] + s.longest_us <= now_us)
+            ),
+            key=lambda unit: (unit.start_us, unit),
+        )
 
 
 class Rolling:
-    """The thread. `tenant` gives a tenant by its name as it is now, or raises `NotFound`."""
+    """The thread. `tenant` gives a tenant by its name as it is now, or raises `NotFound`.
+
+    `may_roll` raises while another process is the one that does it.
+    """
 
     def __init__(
         self,
@@ -39,12 +76,23 @@ class Rolling:
         tenant: Callable[[str], Tenant],
         clock: Clock,
         settings: RollingSettings | None = None,
-        rolled: Callable[[int], None] = lambda _: None,
+        *,
+        windows: Windows | None = None,
+        fleet: FleetRoller | None = None,
+        may_roll: Callable[[], None] = lambda: None,
+        rolled: Callable[[Rolled], None] = lambda _: None,
     ) -> None:
-        self._marks, self._roller, self._tenant, self._clock = marks, roller, tenant, clock
+        self._roller, self._tenant, self._clock, self._windows = roller, tenant, clock, windows
         self._settings = settings or RollingSettings()
-        self._rolled = rolled
-        self._first_seen_us: dict[Unit, int] = {}
+        self._may_roll, self._rolled = may_roll, rolled
+        days = roller.days
+        self._lines = [
+            _Line(HOUR, marks.pending, roller.roll, marks.forget),
+            _Line(DAY, days.pending, roller.roll_day, lambda unit: days.finish(unit, self._clock.now_us())),
+        ]
+        if fleet is not None:
+            hours = roller.fleet
+            self._lines.append(_Line(HOUR, hours.pending, fleet.roll, lambda unit: hours.finish(unit, self._clock.now_us())))
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="roll")
 
@@ -58,37 +106,50 @@ class Rolling:
             self._thread.join()
 
     def due(self) -> list[Unit]:
-        """What is to be rolled now, oldest first."""
-        now_us, s = self._clock.now_us(), self._settings
-        pending = self._marks.pending()
-        self._first_seen_us = {unit: self._first_seen_us.get(unit, now_us) for unit in pending}
-        return sorted(
-            unit
-            for unit, marked_us in pending.items()
-            if unit.hour_us + HOUR + s.lateness_us <= now_us
-            and (marked_us + s.settle_us <= now_us or self._first_seen_us[unit] + s.longest_us <= now_us)
-        )
+        """The hours that are to be rolled now, oldest first."""
+        return self._lines[0].due(self._clock.now_us(), self._settings)
 
     def roll_due(self) -> int:
-        """Roll what is due, and say how many hours of devices that were. One that fails is tried again later."""
+        """Close and roll what is due, and say how many windows of devices that were. What fails is tried again later."""
+        self._may_roll()
+        for name in self._windows.tenants() if self._windows else ():
+            self._tried(name, self._roller.close, lambda: None)
         count = 0
-        for unit in self.due():
-            if self._stopping.is_set():
-                break
-            try:
-                rolled = self._roller.roll(self._tenant(unit.tenant), unit)
-                self._first_seen_us.pop(unit, None)
-                self._rolled(rolled)
-                count += rolled
-            except NotFound:
-                self._marks.forget(unit)  # its tenant was deleted, and its data with it
-            except WiderowError as error:
-                log.warning("rolling %s: %s; it is tried again", unit, error)
+        for line in self._lines:
+            for unit in line.due(self._clock.now_us(), self._settings):
+                if self._stopping.is_set():
+                    return count
+                self._may_roll()
+                count += self._roll(line, unit)
         return count
+
+    def _roll(self, line: _Line, unit: Unit) -> int:
+        done: list[Rolled] = []
+        self._tried(unit.tenant, lambda tenant: done.append(line.roll(tenant, unit)), lambda: line.forget(unit))
+        for rolled in done:
+            line.first_seen_us.pop(unit, None)
+            self._rolled(rolled)
+        return sum(rolled.devices for rolled in done)
+
+    def _tried(self, name: str, work: Callable[[Tenant], object], forget: Callable[[], None]) -> None:
+        try:
+            tenant = self._tenant(name)
+        except NotFound:
+            forget()  # it was deleted, and its data with it
+            return
+        except WiderowError as error:
+            log.warning("rolling for %s: %s; it is tried again", name, error)
+            return
+        try:
+            work(tenant)
+        except WiderowError as error:
+            log.warning("rolling for %s: %s; it is tried again", name, error)
 
     def _run(self) -> None:
         while not self._stopping.wait(self._settings.every_s):
             try:
                 self.roll_due()
+            except WiderowError as error:
+                log.warning("rolling: %s; it is tried again", error)
             except Exception:
                 log.exception("rolling failed; it is tried again in %s s", self._settings.every_s)

@@ -31,13 +31,21 @@ LEVELS = (MINUTES, HOURS, DAYS)
 """From fine to coarse. Windows and periods begin at multiples of their widths since 1970, in UTC."""
 
 
-DIRTY = Table(
-    "dirty",
-    partition=(KeyColumn("tenant_id"), KeyColumn("shard", "int")),
-    clustering=(KeyColumn("hour_us", "int"), KeyColumn("device_id")),
-    columns=("since_us",),
-)
+_SHARD = (KeyColumn("tenant_id"), KeyColumn("shard", "int"))
+_SINCE = ("since_us",)
+
+DIRTY = Table("dirty", partition=_SHARD, clustering=(KeyColumn("hour_us", "int"), KeyColumn("device_id")), columns=_SINCE)
 """Hours of devices whose rollups may not say what their reports say. Written before the reports, removed after the roll."""
+
+DIRTY_DAYS = Table(
+    "dirty_days", partition=_SHARD, clustering=(KeyColumn("day_us", "int"), KeyColumn("device_id")), columns=_SINCE
+)
+"""Days of devices whose row may not say what their hours say. Written with the hours, removed after the day is rolled."""
+
+DIRTY_FLEET = Table("dirty_fleet", partition=_SHARD, clustering=(KeyColumn("hour_us", "int"),), columns=_SINCE)
+"""Hours in which what the fleet's rows say of a shard may not be what the hours of its devices say."""
+
+MARK_TABLES = (DIRTY, DIRTY_DAYS, DIRTY_FLEET)
 
 
 @lru_cache(maxsize=256)

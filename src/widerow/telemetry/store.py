@@ -47,6 +47,8 @@ class Plan:
     changes: list[tuple[Table, Rows]]
     refusals: list[Refusal]
     kept: int
+    reports: list[Rows]
+    """Those of the changes that are reports."""
     seen: Ints
     """Ids of the devices whose `last_seen` row is among the changes."""
 
@@ -87,9 +89,10 @@ class Telemetry:
         rows = Rows(keys, batch.version_us, expire_us, batch.cells)
         seen, ids = newly_seen(state, tenant.name, batch, device, bucket, keep_us)
         changes = [(self.table(k), part) for k, part in _by_class(rows, keep_us)]
+        reports = [part for _, part in changes]
         if len(seen):
             changes.append((LAST_SEEN, seen))
-        return Plan(tenant.name, changes, refusals, len(batch), ids)
+        return Plan(tenant.name, changes, refusals, len(batch), reports, ids)
 
     def failed(self, plan: Plan) -> None:
         """The plan was not written: what it said of last-seen buckets is not so."""

@@ -1,0 +1,101 @@
+"""What stands above hours and must be rolled again: days of devices, the fleet's hours. Durable, as the marks of hours are.
+
+Rule 1: a mark is written in the same write as the hours it follows from, in front of them.
+Rule 2: marks up to the version at which they were taken go when what they ask for is durable; newer ones stay.
+Only the process that rolls writes these, one roll after another; so nothing waits for anything here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from widerow.engine.port import Engine, Span
+from widerow.engine.rows import NEVER, Column, Rows
+from widerow.model.arrays import Ints
+from widerow.model.batch import Cells
+from widerow.model.names import Coded, Names
+from widerow.rollup.unit import Unit
+from widerow.schema.shards import SHARDS
+from widerow.schema.table import Table
+
+
+class Backlog:
+    """The marks of one table: `DIRTY_DAYS` or `DIRTY_FLEET`. Safe to share between threads."""
+
+    def __init__(self, engine: Engine, table: Table) -> None:
+        self._engine, self.table = engine, table
+        self._time = table.clustering[0].name
+        self._lock = threading.Lock()
+        self._pending: dict[Unit, int] = {}
+        engine.apply([table])
+
+    def marks(self, unit: Unit, devices: Sequence[str], version_us: int) -> Rows:
+        """What to write so that a unit is rolled again: for these devices, or (of the fleet) as a whole."""
+        self.note([unit], version_us)
+        by_device = len(self.table.clustering) > 1
+        return mark_rows(
+            self.table,
+            unit.tenant,
+            Coded.of(devices) if by_device else None,
+            np.full(len(devices) if by_device else 1, unit.start_us),
+            np.full(len(devices) if by_device else 1, unit.shard),
+            version_us,
+        )
+
+    def note(self, units: Iterable[Unit], at_us: int) -> None:
+        with self._lock:
+            for unit in units:
+                self._pending[unit] = max(at_us, self._pending.get(unit, 0))
+
+    def recover(self, tenants: Iterable[str]) -> None:
+        """Learn what processes before this one left to be rolled."""
+        for tenant in tenants:
+            for rows in self._engine.scan(self.table, [(tenant, shard) for shard in range(SHARDS)]):
+                self.note(units_of(tenant, rows, self._time), 0)
+
+    def pending(self) -> dict[Unit, int]:
+        """What is known to be marked, and when it was last."""
+        with self._lock:
+            return dict(self._pending)
+
+    def devices(self, unit: Unit, version_us: int) -> list[str]:
+        """The devices of a unit that are marked, up to that version."""
+        found: list[str] = []
+        for rows in self._engine.scan(self.table, [(unit.tenant, unit.shard)], _span(unit)):
+            column = rows.keys["device_id"]
+            assert isinstance(column, Coded)
+            found += column.take(np.flatnonzero(rows.version_us <= version_us)).to_list()
+        return found
+
+    def finish(self, unit: Unit, version_us: int) -> None:
+        """What the marks of a unit up to that version asked for is durable."""
+        self._engine.delete(self.table, [(unit.tenant, unit.shard)], _span(unit), version_us=version_us)
+        with self._lock:
+            if self._pending.get(unit, 0) <= version_us:
+                self._pending.pop(unit, None)
+
+
+def _span(unit: Unit) -> Span:
+    return Span(unit.start_us, unit.start_us + 1)
+
+
+def units_of(tenant: str, marks: Rows, time: str) -> list[Unit]:
+    """The units that rows of marks are of, oldest first."""
+    starts, shards = np.asarray(marks.keys[time]), np.asarray(marks.keys["shard"])
+    return sorted({Unit(tenant, start, shard) for start, shard in zip(starts.tolist(), shards.tolist(), strict=True)})
+
+
+def mark_rows(table: Table, tenant: str, device: Coded | None, start_us: Ints, shard: Ints, version_us: int) -> Rows:
+    n = len(start_us)
+    cells = Cells.numbers(np.arange(n + 1), Names.of(table.columns), np.zeros(n, np.int32), np.full(n, float(version_us)))
+    keys: dict[str, Column] = {
+        "tenant_id": Coded.constant(tenant, n),
+        "shard": shard,
+        table.clustering[0].name: start_us,
+    }
+    if device is not None:
+        keys["device_id"] = device
+    return Rows(keys, np.full(n, version_us), np.full(n, NEVER), cells)

@@ -1,0 +1,246 @@
+"""Reports of minutes that are still open, kept so that their minutes need not be computed from the store.
+
+It is a cache of raw reports, and only that: whoever finds a minute here finds what the store has, or is told to look there.
+Rule 1: an hour of a device is *whole* here if this process wrote every report of it, each time once, and all of its minutes
+were closed from here. Whatever breaks that (a report that comes after its minute was closed, one that comes twice, a write
+that failed, memory that ran out, a process before this one) makes the hour *stale*: it is rolled from the store.
+Rule 2: a minute closes when it has ended, its reports have had `lateness_us` to arrive, and it has rested for `rest_us`: a
+backlog of old minutes is closed as it comes in.
+Rule 3: `add` may be called by any thread, and only puts aside; everything else is done by the one that rolls.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from widerow.engine.rows import Rows
+from widerow.model.arrays import Codes, Flags, Ints
+from widerow.model.intern import NameTable
+from widerow.model.kernel import kernel
+from widerow.model.names import Coded, Names
+from widerow.model.times import HOUR, MINUTE, SECOND, Clock
+
+_MAX_DEVICES = 1 << 24
+_ROW_BYTES = 64
+_CELL_BYTES = 20
+"""What a row and a cell take in memory, about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowSettings:
+    max_bytes: int = 512 << 20
+    lateness_us: int = 20 * SECOND
+    rest_us: int = 2 * SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    rows: Rows
+    at_us: int
+    fresh: Names | None
+    """Devices that were registered just before: nobody ever wrote one of them."""
+    written: bool = True
+
+    def size(self) -> int:
+        return _ROW_BYTES * len(self.rows) + _CELL_BYTES * len(self.rows.cells)
+
+
+@dataclass(slots=True)
+class _Devices:
+    """Of one tenant, by the device's id here."""
+
+    alone_from_us: int
+    table: NameTable = field(default_factory=lambda: NameTable(_MAX_DEVICES))
+    alone_us: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """From which event time on all its reports were written by this process."""
+    closed_us: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Up to which event time its minutes are closed."""
+    stale: dict[int, list[Codes]] = field(default_factory=dict)
+    """Hours, and the devices whose hour is stale."""
+    waiting: list[_Chunk] = field(default_factory=list)
+
+    def ids(self, names: Names) -> Codes:
+        ids = self.table.add(names)
+        missing = len(self.table) - len(self.alone_us)
+        if missing > 0:
+            more = max(1024, 2 * len(self.table)) - len(self.alone_us)
+            self.alone_us = np.concatenate([self.alone_us, np.full(more, self.alone_from_us)])
+            self.closed_us = np.concatenate([self.closed_us, np.zeros(more, np.int64)])
+        return ids
+
+    def spoil(self, ids: Codes, hour_us: Ints) -> None:
+        """These hours of these devices (pairs) are stale."""
+        for hour in np.unique(hour_us).tolist():
+            self.stale.setdefault(hour, []).append(np.unique(ids[hour_us == hour]))
+
+
+class Windows:
+    """The open minutes of all tenants."""
+
+    def __init__(self, clock: Clock, settings: WindowSettings, *, alone_from_us: int) -> None:
+        """`alone_from_us`: no other process has written, or will write, reports from this event time on."""
+        self._clock, self._settings = clock, settings
+        self._alone_from_us = alone_from_us
+        self._lock = threading.Lock()
+        self._incoming: dict[str, list[_Chunk]] = {}
+        self._bytes = 0
+        self._tenants: dict[str, _Devices] = {}
+
+    @property
+    def bytes(self) -> int:
+        return self._bytes
+
+    def add(self, tenant: str, rows: Iterable[Rows], *, fresh: Names | None = None, written: bool = True) -> None:
+        """Reports that are durable now; or, not `written`, of which nobody knows.
+
+        `fresh` devices were registered by this process just now.
+        """
+        now_us = self._clock.now_us()
+        with self._lock:
+            for part in rows:
+                chunk = _Chunk(part, now_us, fresh, written and self._bytes < self._settings.max_bytes)
+                self._incoming.setdefault(tenant, []).append(chunk)
+                self._bytes += chunk.size()
+
+    def tenants(self) -> list[str]:
+        """Those that have something here."""
+        with self._lock:
+            return sorted({*self._incoming, *(name for name, known in self._tenants.items() if known.waiting)})
+
+    def forget(self, alone_from_us: int) -> None:
+        """Another process wrote meanwhile: nothing that is here is whole any more."""
+        with self._lock:
+            self._incoming.clear()
+            self._tenants.clear()
+            self._bytes = 0
+            self._alone_from_us = alone_from_us
+
+    def close(self, tenant: str, *, before_us: int = 0) -> list[Rows]:
+        """The reports of minutes that close now: those that are due, and all before a time. Give them to `closed`."""
+        known, now_us = self._take_in(tenant), self._clock.now_us()
+        if not known.waiting:
+            return []
+        due_us = now_us - self._settings.lateness_us - MINUTE
+        resting_us = now_us - self._settings.rest_us
+        busy = [_minutes(chunk.rows) for chunk in known.waiting if chunk.at_us > resting_us]
+        restless = np.unique(np.concatenate([np.unique(minutes) for minutes in busy])) if busy else np.zeros(0, np.int64)
+        closing: list[Rows] = []
+        waiting: list[_Chunk] = []
+        freed = 0
+        for chunk in known.waiting:
+            minute_us = _minutes(chunk.rows)
+            done = (minute_us <= due_us) & ~np.isin(minute_us, restless)
+            done |= minute_us + MINUTE <= before_us
+            if not done.any():
+                waiting.append(chunk)
+                continue
+            freed += chunk.size()
+            if done.all():
+                closing.append(chunk.rows)
+                continue
+            closing.append(chunk.rows.take(done))
+            rest = _Chunk(chunk.rows.take(~done), chunk.at_us, None)
+            freed -= rest.size()
+            waiting.append(rest)
+        known.waiting = waiting
+        with self._lock:
+            self._bytes -= freed
+        return closing
+
+    def closed(self, tenant: str, rows: Sequence[Rows], *, written: bool) -> None:
+        """The minutes of these rows are durable; or their write failed."""
+        known = self._tenants[tenant]
+        for part in rows:
+            ids, minute_us = _ids(known, part), _minutes(part)
+            np.maximum.at(known.closed_us, ids, minute_us + MINUTE)
+            if not written:
+                known.spoil(ids, minute_us - minute_us % HOUR)
+
+    def repeated(self, tenant: str, rows: Sequence[Rows]) -> Flags:
+        """Which of the rows, all together, are of a device and time that another of them is of, too."""
+        known = self._tenants[tenant]
+        ids = np.concatenate([_ids(known, part) for part in rows])
+        time_us = np.concatenate([np.asarray(part.keys["event_us"]) for part in rows])
+        twice = np.zeros(len(ids), np.bool_)
+        if _in_order(ids, time_us, np.full(len(known.alone_us), -1)):
+            return twice
+        order = np.lexsort((time_us, ids))
+        same = (ids[order][1:] == ids[order][:-1]) & (time_us[order][1:] == time_us[order][:-1])
+        twice[order[1:][same]] = True
+        twice[order[:-1][same]] = True
+        return twice
+
+    def spoil(self, tenant: str, device: Coded, hour_us: Ints) -> None:
+        """These hours of these devices are to be rolled from the store."""
+        known = self._known(tenant)
+        known.spoil(known.ids(device.names)[device.codes], hour_us)
+
+    def take(self, tenant: str, hour_us: int, devices: Sequence[str]) -> Flags:
+        """Which of the devices have an hour that is whole: its minutes are all in the store. Its reports that come later are
+        late ones. Everything before the end of the hour must have been closed.
+        """
+        known = self._known(tenant)
+        ids = known.ids(Names.of(devices))
+        whole: Flags = known.alone_us[ids] <= hour_us
+        stale = known.stale.pop(hour_us, None)
+        if stale:
+            whole &= ~np.isin(ids, np.concatenate(stale))
+            others = np.setdiff1d(np.concatenate(stale), ids)
+            if len(others):  # of another shard
+                known.stale[hour_us] = [others.astype(np.int32)]
+        known.closed_us[ids] = np.maximum(known.closed_us[ids], hour_us + HOUR)
+        return whole
+
+    def _known(self, tenant: str) -> _Devices:
+        return self._tenants.setdefault(tenant, _Devices(self._alone_from_us))
+
+    def _take_in(self, tenant: str) -> _Devices:
+        """Sort what came in: what is late or may not be relied on makes its hour stale, the rest waits."""
+        with self._lock:
+            incoming = self._incoming.pop(tenant, [])
+            known = self._known(tenant)
+        freed = 0
+        for chunk in incoming:
+            if chunk.fresh is not None and len(chunk.fresh):
+                known.alone_us[known.ids(chunk.fresh)] = 0
+            ids, minute_us = _ids(known, chunk.rows), _minutes(chunk.rows)
+            late = (minute_us < known.closed_us[ids]) | (known.alone_us[ids] > minute_us - minute_us % HOUR)
+            if not chunk.written:
+                late[:] = True
+            if not late.any():
+                known.waiting.append(chunk)
+                continue
+            known.spoil(ids[late], (minute_us - minute_us % HOUR)[late])
+            freed += chunk.size()
+            if not late.all():
+                rest = _Chunk(chunk.rows.take(~late), chunk.at_us, None)
+                freed -= rest.size()
+                known.waiting.append(rest)
+        with self._lock:
+            self._bytes -= freed
+        return known
+
+
+def _ids(known: _Devices, rows: Rows) -> Codes:
+    device = rows.keys["device_id"]
+    assert isinstance(device, Coded)
+    return known.ids(device.names)[device.codes]
+
+
+def _minutes(rows: Rows) -> Ints:
+    time_us: Ints = np.asarray(rows.keys["event_us"])
+    return time_us - time_us % MINUTE
+
+
+@kernel
+def _in_order(ids: Codes, time_us: Ints, newest_us: Ints) -> bool:
+    """Whether each row is newer than all rows of its device before it."""
+    for i in range(len(ids)):
+        if time_us[i] <= newest_us[ids[i]]:
+            return False
+        newest_us[ids[i]] = time_us[i]
+    return True
