@@ -89,6 +89,25 @@ class Pipeline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rollup:
+    enabled: int = _setting(
+        1, "0: nothing is rolled up; what would be stays marked, and is when this is 1 again.", low=0, high=1
+    )
+    lateness_s: int = _setting(
+        20,
+        "How long after its end a minute waits for its reports. Later ones are not lost, but cost more.",
+        low=0,
+        high=900,
+    )
+    settle_s: int = _setting(
+        10, "How long an hour that late reports come in for must rest before it is rolled again.", low=0, high=3600
+    )
+    cache_mib: int = _setting(
+        512, "Memory for reports of open minutes; what does not fit is read from the store.", low=0, high=1 << 20
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     device_tags: tuple[str, ...] = _setting(
         ("device", "device_id", "host"), "Line protocol: the first of these tags that is present names the device."
@@ -110,6 +129,7 @@ class Config:
     bigtable: Bigtable = field(default_factory=Bigtable)
     time: Time = field(default_factory=Time)
     pipeline: Pipeline = field(default_factory=Pipeline)
+    rollup: Rollup = field(default_factory=Rollup)
     line: Line = field(default_factory=Line)
     log: Log = field(default_factory=Log)
 

@@ -30,6 +30,9 @@ from widerow.model.times import MINUTE, MS, SECOND, Clock, SystemClock, TimeSpan
 from widerow.ops.counters import Counters
 from widerow.pipeline.pipeline import Pipeline, PipelineSettings
 from widerow.query.raw import Queries
+from widerow.rollup.pyramid import Pyramid, PyramidSettings
+from widerow.rollup.rolling import RollingSettings
+from widerow.rollup.windows import WindowSettings
 from widerow.telemetry.erasure import EVER
 from widerow.telemetry.placement import declared_epoch
 from widerow.telemetry.store import Telemetry, TelemetrySettings
@@ -50,6 +53,7 @@ class Service:
     counters: Counters
     catalog: Catalog
     telemetry: Telemetry
+    pyramid: Pyramid
     pipeline: Pipeline
     queries: Queries
     bodies: Bodies
@@ -66,10 +70,12 @@ class Service:
         clock: Clock | None = None,
         *,
         writes: bool = True,
+        rolls: bool = False,
         say: Callable[[str], None] = log.warning,
     ) -> Service:
         """`writes`: whether it takes reports. On a shared store that takes the writer's lease, for which it may wait, and
         then says so; `ConfigError`: another process has it. An embedded store has one process anyway.
+        `rolls`: whether it rolls them up as well: for processes that stay.
         """
         clock = clock or SystemClock()
         max_future_us, refresh_us = config.time.max_future_s * SECOND, config.time.refresh_s * SECOND
@@ -91,6 +97,15 @@ class Service:
                 ),
             )
             telemetry = Telemetry(engine, clock, TelemetrySettings(max_future_us=max_future_us, refresh_us=refresh_us))
+            may_write = keeper.lease.check if keeper else _refuse_reports if shared else lambda: None
+            pyramid = Pyramid(
+                engine,
+                telemetry,
+                catalog,
+                clock,
+                pyramid_settings(config, rolls=rolls and writes and bool(config.rollup.enabled)),
+                may_roll=may_write,
+            )
             pipeline = Pipeline(
                 engine,
                 telemetry,
@@ -104,7 +119,8 @@ class Service:
                     decoders=config.pipeline.decoders,
                     share_core=bool(config.pipeline.share_core),
                 ),
-                keeper.lease.check if keeper else _refuse_reports if shared else lambda: None,
+                may_write,
+                pyramid,
             )
             naming = line_codec.LineNaming(
                 device_tags=config.line.device_tags, metric=config.line.metric, fold_tags=config.line.fold_tags
@@ -116,6 +132,7 @@ class Service:
                 counters,
                 catalog,
                 telemetry,
+                pyramid,
                 pipeline,
                 Queries(telemetry, catalog),
                 Bodies(line_codec.LineDecoder(naming), json_codec.JsonDecoder(), clock),
@@ -125,6 +142,7 @@ class Service:
             if keeper:
                 keeper.lease.on_return = service.forget
             service._housekeeper = Housekeeper(service, config.store.expire_every_s)
+            pyramid.start()
         except BaseException:
             if keeper:
                 keeper.stop()
@@ -137,6 +155,7 @@ class Service:
         if self._housekeeper:
             self._housekeeper.stop()
         self.pipeline.close()
+        self.pyramid.stop()
         if self.keeper:
             self.keeper.stop()
         self.engine.close()
@@ -211,6 +230,7 @@ class Service:
             for tenant, mark, place in unfinished:
                 devices = [mark.device] if mark.device else [d.name for d in self.catalog.devices.list(tenant).devices]
                 self.telemetry.purge(tenant, mark, devices)
+                self.pyramid.purge(self.catalog.tenants.find(tenant), mark, devices, tenant)
                 if mark.whole and mark.device:
                     self.catalog.devices.forget_predecessors(tenant, mark.device)
                 elif mark.whole:
@@ -227,6 +247,7 @@ class Service:
         """Another process wrote to the store meanwhile: what this one knew of it by heart may no longer be so."""
         self.catalog.forget()
         self.telemetry.places.forget()
+        self.pyramid.forget()
 
     def refresh_gauges(self) -> None:
         """Bring the figures that are read, not counted, up to date."""
@@ -237,6 +258,16 @@ class Service:
         self.counters.memory.set(stats.memory_bytes)
         self.counters.windows.set(stats.windows)
         self.counters.syncs.set(stats.syncs)
+
+
+def pyramid_settings(config: Config, *, rolls: bool) -> PyramidSettings:
+    lateness_us, settle_us = config.rollup.lateness_s * SECOND, config.rollup.settle_s * SECOND
+    return PyramidSettings(
+        max_future_us=config.time.max_future_s * SECOND,
+        rolls=rolls,
+        rolling=RollingSettings(lateness_us=lateness_us, settle_us=settle_us),
+        windows=WindowSettings(max_bytes=config.rollup.cache_mib << 20, lateness_us=lateness_us),
+    )
 
 
 def _refuse_reports() -> None:

@@ -48,7 +48,7 @@ class Site:
         self.windows = Windows(self.clock, settings, alone_from_us=alone_from_us)
         self.started = True
         self.roller = Roller(self.engine, self.telemetry, self.rollups, self.marks, self.clock, self.windows)
-        self.roller.recover([self.tenant.name])
+        self.roller.recover()
 
     def write(self, reports: list[Report], *, written: bool = True) -> None:
         batch = batch_of(reports)
@@ -111,7 +111,7 @@ def check_law(engine: Engine, clock: ManualClock, history: list[Action], tenant:
         else:
             site.roll(most=2)
     site.roll()
-    assert not list(site.marks.units([tenant.name])), "everything that was marked is rolled"
+    assert not [unit for unit in site.marks.units() if unit.tenant == tenant.name], "everything that was marked is rolled"
     alone_clock = ManualClock(clock.time_us)
     alone = Site(MemoryEngine(alone_clock), alone_clock, tenant)
     for batch in sent:

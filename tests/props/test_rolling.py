@@ -57,7 +57,7 @@ def site() -> Site:
 
 
 def marked(site: Site) -> list[Unit]:
-    found = list(site.marks.units([TENANT.name]))
+    found = list(site.marks.units())
     assert sorted(site.marks.pending()) == found, "what is known is what is stored"
     return found
 

@@ -78,7 +78,7 @@ def test_what_cannot_be_rolled_stays_marked_and_a_deleted_tenant_is_forgotten(si
     assert len(site.marks.pending()) == 1
     assert Rolling(site.marks, site.roller, deleted, site.clock, SETTINGS).roll_due() == 0
     assert site.marks.pending() == {}
-    assert list(site.marks.units([TENANT.name])) == []
+    assert list(site.marks.units()) == []
 
 
 def test_the_thread_rolls_and_stops(site: Site) -> None:

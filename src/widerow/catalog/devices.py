@@ -31,7 +31,7 @@ from widerow.model.batch import CellKind, Cells
 from widerow.model.device import Device
 from widerow.model.errors import Conflict, NotFound, Rejected
 from widerow.model.intern import NameTable
-from widerow.model.names import Coded, Names
+from widerow.model.names import NO_NAMES, Coded, Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import MS, SECOND, Clock, whole_ms
 from widerow.schema.shards import SHARDS, shard_of, shards_of
@@ -49,8 +49,8 @@ _REPLACED_AT_ONCE = 1000
 class Registered:
     codes: Bytes
     """Per name: KNOWN, UNKNOWN_DEVICE or DEVICE_LIMIT."""
-    added: int = 0
-    """How many devices this call registered."""
+    added: Names = NO_NAMES
+    """The devices that this call registered: nobody ever wrote to them."""
 
     def __post_init__(self) -> None:
         frozen(self.codes)
@@ -232,7 +232,7 @@ class Devices:
                 tenant, roster, candidates.take(unknown), bodies, may_add=tenant.registers_devices
             )
         codes[missing] = results[distinct]
-        return Registered(codes, int(added.sum()))
+        return Registered(codes, candidates.take(unknown[added]))
 
     def _entered(self, tenant: Tenant, devices: Sequence[Device]) -> Sequence[Device | int]:
         """For each of these distinct devices: itself if it was created, else KNOWN (it exists) or DEVICE_LIMIT."""

@@ -51,6 +51,11 @@ class Tenants:
         """As it is in the store now."""
         return self._records.get((), name).value
 
+    def find(self, name: str) -> Tenant | None:
+        """The same; None if there is none."""
+        found = self._records.find((), name)
+        return None if found is None else found.value
+
     def current(self, name: str, now_us: int) -> Tenant:
         """As it was at most `refresh_us` ago: what the path of a report asks, once a batch."""
         tenant = self._recent.get(name, now_us)

@@ -64,7 +64,7 @@ def _play(settings: Config, data: Path, devices: int, rate: float) -> None:
     from widerow.service import Service  # noqa: PLC0415
 
     output.note("starting; the first time, this takes a minute")
-    with Service.open(settings) as service:
+    with Service.open(settings, rolls=True) as service:
         warm_up()
         owner = data / SOCKET
         with (

@@ -70,7 +70,7 @@ def _serve(settings: Config, folder: Path | None) -> None:
     from widerow.server.run import serve as serve_http  # noqa: PLC0415
     from widerow.service import Service  # noqa: PLC0415
 
-    with Service.open(settings, say=output.note) as service:
+    with Service.open(settings, rolls=True, say=output.note) as service:
         warm_up()
 
         def on_ready(address: str) -> None:

@@ -27,6 +27,7 @@ from widerow.engine.rows import Rows
 from widerow.model.arrays import lengths
 from widerow.model.batch import Batch
 from widerow.model.errors import NotFound, Refusal, Unavailable, WiderowError
+from widerow.model.names import Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import Clock
 from widerow.ops.cores import allowed_cores, shared_core, stay_on
@@ -35,6 +36,8 @@ from widerow.pipeline.attach import attached
 from widerow.pipeline.check import check
 from widerow.pipeline.merge import merge
 from widerow.pipeline.queue import FairQueue
+from widerow.rollup.marks import MarkPlan
+from widerow.rollup.pyramid import Pyramid
 from widerow.schema.table import Table
 from widerow.telemetry.store import Plan, Telemetry
 
@@ -99,10 +102,11 @@ class Pipeline:
         counters: Counters,
         settings: PipelineSettings,
         may_write: Callable[[], None] = lambda: None,
+        pyramid: Pyramid | None = None,
     ) -> None:
         self._engine, self._telemetry, self._catalog = engine, telemetry, catalog
         self._clock, self._counters, self._settings = clock, counters, settings
-        self._may_write = may_write
+        self._may_write, self._pyramid = may_write, pyramid
         self._bodies: FairQueue[Job] = self._queue()
         self._batches: FairQueue[Job] = self._queue()
         self._decoders = [threading.Thread(target=self._decode_loop, name=f"decode-{i}") for i in range(settings.decoders)]
@@ -190,7 +194,7 @@ class Pipeline:
         while work := self._batches.take(_COMMIT_BYTES):
             started = time.perf_counter()
             groups = [self._prepare(tenant, jobs) for tenant, jobs in work]
-            changes: list[tuple[Table, Rows]] = [c for g in groups if g.plan for c in g.plan.changes]
+            changes: list[tuple[Table, Rows]] = [change for group in groups for change in group.changes()]
             error: WiderowError | None = None
             try:
                 self._engine.write(changes)
@@ -213,13 +217,15 @@ class Pipeline:
             self._may_write()
             tenant = self._catalog.tenants.current(tenant_name, self._clock.now_us())
             batch = merge([job.batch for job in jobs if job.batch is not None])
-            batch, refused = self._register(tenant, batch)
+            batch, refused, group.fresh = self._register(tenant, batch)
             group.refusals += refused
             if tenant.row_attributes:
                 batch = attached(batch, self._catalog.attributes.of(tenant_name, batch.device.names, tenant.row_attributes))
             self._catalog.metrics.observe(tenant_name, batch.cells, self._clock.now_us())
             group.plan = self._telemetry.plan(tenant, batch)
             group.refusals += group.plan.refusals
+            if self._pyramid:
+                group.marks = self._pyramid.plan(tenant_name, batch)
         except NotFound:
             group.error = NotFound(f"tenant {tenant_name!r} was deleted")
         except WiderowError as error:
@@ -229,12 +235,13 @@ class Pipeline:
             group.error = _unexpected(error)
         return group
 
-    def _register(self, tenant: Tenant, batch: Batch) -> tuple[Batch, list[Refusal]]:
+    def _register(self, tenant: Tenant, batch: Batch) -> tuple[Batch, list[Refusal], Names]:
         used = np.zeros(len(batch.device.names), np.bool_)
         used[batch.device.codes] = True  # a name whose reports were all refused is no device
-        codes = self._catalog.devices.register(tenant, batch.device.names, used).codes
+        registered = self._catalog.devices.register(tenant, batch.device.names, used)
+        codes, added = registered.codes, registered.added
         if not codes.any():
-            return batch, []
+            return batch, [], added
         refusals = []
         per_report = codes[batch.device.codes]
         for number, (code, why) in enumerate(_UNREGISTERED, 1):
@@ -242,10 +249,12 @@ class Pipeline:
             if bad.any():
                 first = batch.device[int(np.flatnonzero(bad)[0])]
                 refusals.append(Refusal(code, why.format(device=first, tenant=tenant.name), batch.position[bad].tolist()))
-        return batch.take(per_report == 0), refusals
+        return batch.take(per_report == 0), refusals, added
 
     def _acknowledge(self, group: _Group, error: WiderowError | None) -> None:
         error = group.error or error
+        if group.plan and group.marks and self._pyramid:
+            self._pyramid.settle(group.marks, group.plan, fresh=group.fresh, written=error is None)
         if group.plan and error:
             self._take_back(group.plan)
         parts = group.refusals_by_job()
@@ -281,8 +290,15 @@ class _Group:
     tenant: str
     jobs: list[Job]
     plan: Plan | None = None
+    marks: MarkPlan | None = None
+    fresh: Names | None = None
+    """Devices that were registered for it."""
     refusals: list[Refusal] = field(default_factory=list)
     error: WiderowError | None = None
+
+    def changes(self) -> list[tuple[Table, Rows]]:
+        """What is to be written, marks in front of the reports they stand for."""
+        return [*(self.marks.changes if self.marks else ()), *(self.plan.changes if self.plan else ())]
 
     def refusals_by_job(self) -> list[list[Refusal]]:
         """Refusals of merged reports, given back to the jobs they came from, in the senders' positions."""

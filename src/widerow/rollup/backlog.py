@@ -18,7 +18,6 @@ from widerow.model.arrays import Ints
 from widerow.model.batch import Cells
 from widerow.model.names import Coded, Names
 from widerow.rollup.unit import Unit
-from widerow.schema.shards import SHARDS
 from widerow.schema.table import Table
 
 
@@ -27,7 +26,6 @@ class Backlog:
 
     def __init__(self, engine: Engine, table: Table) -> None:
         self._engine, self.table = engine, table
-        self._time = table.clustering[0].name
         self._lock = threading.Lock()
         self._pending: dict[Unit, int] = {}
         engine.apply([table])
@@ -50,11 +48,10 @@ class Backlog:
             for unit in units:
                 self._pending[unit] = max(at_us, self._pending.get(unit, 0))
 
-    def recover(self, tenants: Iterable[str]) -> None:
+    def recover(self) -> None:
         """Learn what processes before this one left to be rolled."""
-        for tenant in tenants:
-            for rows in self._engine.scan(self.table, [(tenant, shard) for shard in range(SHARDS)]):
-                self.note(units_of(tenant, rows, self._time), 0)
+        for rows in self._engine.scan(self.table, None):
+            self.note(units_of(self.table, rows), 0)
 
     def pending(self) -> dict[Unit, int]:
         """What is known to be marked, and when it was last."""
@@ -82,10 +79,12 @@ def _span(unit: Unit) -> Span:
     return Span(unit.start_us, unit.start_us + 1)
 
 
-def units_of(tenant: str, marks: Rows, time: str) -> list[Unit]:
-    """The units that rows of marks are of, oldest first."""
-    starts, shards = np.asarray(marks.keys[time]), np.asarray(marks.keys["shard"])
-    return sorted({Unit(tenant, start, shard) for start, shard in zip(starts.tolist(), shards.tolist(), strict=True)})
+def units_of(table: Table, marks: Rows) -> list[Unit]:
+    """The units that rows of a table of marks are of."""
+    tenant = marks.keys["tenant_id"]
+    assert isinstance(tenant, Coded)
+    start_us, shard = np.asarray(marks.keys[table.clustering[0].name]), np.asarray(marks.keys["shard"])
+    return sorted({Unit(*unit) for unit in zip(tenant.to_list(), start_us.tolist(), shard.tolist(), strict=True)})
 
 
 def mark_rows(table: Table, tenant: str, device: Coded | None, start_us: Ints, shard: Ints, version_us: int) -> Rows:

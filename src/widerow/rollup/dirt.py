@@ -6,8 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
+
+from widerow.engine.port import Engine
+from widerow.engine.rows import Key
+from widerow.model.names import Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY
+from widerow.schema.rollups import DIRTY, DIRTY_DAYS
+from widerow.schema.shards import shards_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +35,13 @@ CLEAN = Dirt()
 
 DirtOf: TypeAlias = Callable[[Tenant, Sequence[str]], Dirt]
 """Of some devices of a tenant, as it is now."""
+
+
+def dirt_in_store(engine: Engine, tenant: Tenant, devices: Sequence[str]) -> Dirt:
+    """As the store has it: for processes that do not roll. Of the shards that the devices are of."""
+    shards: list[Key] = [(tenant.name, shard) for shard in set(shards_of(Names.of(devices)).tolist())]
+    hours, days = (
+        {start for rows in engine.scan(table, shards) for start in np.unique(np.asarray(rows.keys[time])).tolist()}
+        for table, time in ((DIRTY, "hour_us"), (DIRTY_DAYS, "day_us"))
+    )
+    return Dirt.of(hours, days)

@@ -28,11 +28,10 @@ from widerow.model.times import HOUR, MS, Clock, whole_ms
 from widerow.rollup.backlog import mark_rows, units_of
 from widerow.rollup.unit import Unit
 from widerow.schema.rollups import DIRTY
-from widerow.schema.shards import SHARDS, shards_of
+from widerow.schema.shards import shard_of, shards_of
 from widerow.schema.table import Table
 
 _MAX_DEVICES = 1 << 24
-_TIME = DIRTY.clustering[0].name
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,7 @@ class Marks:
             shard = shards_of(device.names)[device.codes]
             marks = mark_rows(DIRTY, tenant, device, hour_us[rows], shard, version_us)
             plan.changes.append((DIRTY, marks))
-            self._note(units_of(tenant, marks, _TIME), version_us)
+            self._note(units_of(DIRTY, marks), version_us)
         return plan
 
     def settle(self, plan: MarkPlan, *, written: bool) -> None:
@@ -120,15 +119,23 @@ class Marks:
 
     # -- rolling
 
-    def units(self, tenants: Iterable[str]) -> Iterator[Unit]:
+    def units(self) -> Iterator[Unit]:
         """Everything that is marked in the store, whichever process marked it. A unit may come twice."""
-        for tenant in tenants:
-            for rows in self._engine.scan(DIRTY, [(tenant, shard) for shard in range(SHARDS)]):
-                yield from units_of(tenant, rows, _TIME)
+        for rows in self._engine.scan(DIRTY, None):
+            yield from units_of(DIRTY, rows)
 
-    def recover(self, tenants: Iterable[str]) -> None:
+    def recover(self) -> None:
         """Learn what processes before this one left to be rolled."""
-        self._note(self.units(tenants), 0)
+        self._note(self.units(), 0)
+
+    def again(self, tenant: str, device: str, hours: Ints) -> None:
+        """Have hours of a device rolled again, from its raw reports. Durable on return."""
+        shard = shard_of(device)
+        with self._lock:
+            self._last_us = version_us = max(self._last_us, whole_ms(self._clock.now_us()))
+        rows = mark_rows(DIRTY, tenant, Coded.constant(device, len(hours)), hours, np.full(len(hours), shard), version_us)
+        self._engine.write([(DIRTY, rows)])
+        self._note((Unit(tenant, hour, shard) for hour in hours.tolist()), version_us)
 
     def pending(self) -> dict[Unit, int]:
         """What this process knows to be marked, and when it was last."""

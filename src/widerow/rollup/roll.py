@@ -70,11 +70,11 @@ class Roller:
         self._lock = threading.Lock()
         self._version_us = 0
 
-    def recover(self, tenants: Sequence[str]) -> None:
+    def recover(self) -> None:
         """Learn what processes before this one left to be rolled."""
-        self._marks.recover(tenants)
-        self.days.recover(tenants)
-        self.fleet.recover(tenants)
+        self._marks.recover()
+        self.days.recover()
+        self.fleet.recover()
 
     def dirt(self, tenant: Tenant, devices: Sequence[str]) -> Dirt:
         """What of these devices is not rolled yet. Of what this process does not write, as far as it knows."""

@@ -6,7 +6,7 @@ were closed from here. Whatever breaks that (a report that comes after its minut
 that failed, memory that ran out, a process before this one) makes the hour *stale*: it is rolled from the store.
 Rule 2: a minute closes when it has ended, its reports have had `lateness_us` to arrive, and it has rested for `rest_us`: a
 backlog of old minutes is closed as it comes in.
-Rule 3: `add` may be called by any thread, and only puts aside; everything else is done by the one that rolls.
+Rule 3: `add` and `spoil` may be called by any thread, and only put aside; everything else is done by the one that rolls.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ class Windows:
         self._alone_from_us = alone_from_us
         self._lock = threading.Lock()
         self._incoming: dict[str, list[_Chunk]] = {}
+        self._spoiled: dict[str, list[tuple[Coded, Ints]]] = {}
         self._bytes = 0
         self._tenants: dict[str, _Devices] = {}
 
@@ -115,6 +116,7 @@ class Windows:
         """Another process wrote meanwhile: nothing that is here is whole any more."""
         with self._lock:
             self._incoming.clear()
+            self._spoiled.clear()
             self._tenants.clear()
             self._bytes = 0
             self._alone_from_us = alone_from_us
@@ -175,15 +177,15 @@ class Windows:
         return twice
 
     def spoil(self, tenant: str, device: Coded, hour_us: Ints) -> None:
-        """These hours of these devices are to be rolled from the store."""
-        known = self._known(tenant)
-        known.spoil(known.ids(device.names)[device.codes], hour_us)
+        """These hours of these devices are to be rolled from the store. By any thread."""
+        with self._lock:
+            self._spoiled.setdefault(tenant, []).append((device, hour_us))
 
     def take(self, tenant: str, hour_us: int, devices: Sequence[str]) -> Flags:
         """Which of the devices have an hour that is whole: its minutes are all in the store. Its reports that come later are
         late ones. Everything before the end of the hour must have been closed.
         """
-        known = self._known(tenant)
+        known = self._take_in(tenant)
         ids = known.ids(Names.of(devices))
         whole: Flags = known.alone_us[ids] <= hour_us
         stale = known.stale.pop(hour_us, None)
@@ -195,14 +197,13 @@ class Windows:
         known.closed_us[ids] = np.maximum(known.closed_us[ids], hour_us + HOUR)
         return whole
 
-    def _known(self, tenant: str) -> _Devices:
-        return self._tenants.setdefault(tenant, _Devices(self._alone_from_us))
-
     def _take_in(self, tenant: str) -> _Devices:
         """Sort what came in: what is late or may not be relied on makes its hour stale, the rest waits."""
         with self._lock:
-            incoming = self._incoming.pop(tenant, [])
-            known = self._known(tenant)
+            incoming, spoiled = self._incoming.pop(tenant, []), self._spoiled.pop(tenant, [])
+            known = self._tenants.setdefault(tenant, _Devices(self._alone_from_us))
+        for device, hour_us in spoiled:
+            known.spoil(known.ids(device.names)[device.codes], hour_us)
         freed = 0
         for chunk in incoming:
             if chunk.fresh is not None and len(chunk.fresh):

@@ -76,12 +76,13 @@ ERASED = Table(
     "erased",
     partition=(_TENANT, _SHARD),
     clustering=(KeyColumn("revision", "int"),),
-    columns=("device_id", "metric_name", "start_us", "stop_us", "version_us", "done_us", "classes"),
+    columns=("device_id", "metric_name", "start_us", "stop_us", "version_us", "done_us", "classes", "rollups"),
     conditional=True,
 )
 """A log: what was erased, and up to which version. An empty device or metric means all.
 
-`classes` are the raw retentions the data may be in, for taking it off the disk when its tenant is no longer known.
+`classes` are the raw retentions the data may be in, `rollups` those of rollups: for taking it off the disk when its tenant
+is no longer known.
 """
 
 META = Table("meta", partition=(KeyColumn("what"),), columns=("body",), conditional=True)

@@ -39,11 +39,17 @@ class Mark:
     """The raw retentions its data may be in."""
     done: bool = False
     """Whether it is off the disk, too."""
+    rollups: tuple[tuple[str, int], ...] = ()
+    """The levels of rollups, each with a retention its data may be in."""
 
     @property
     def whole(self) -> bool:
         """Nothing of the device (or tenant) is left."""
         return not self.metric and self.span == EVER
+
+    def rollup_classes(self, level: str) -> list[int]:
+        """The retentions that rollups of a level may be in."""
+        return [keep_us for name, keep_us in self.rollups if name == level]
 
 
 class TenantMarks:
@@ -95,7 +101,11 @@ class Erasure:
     def erase(self, tenant: Tenant, *, device: str = "", metric: str = "", span: TimeSpan = EVER) -> Mark:
         """Record a mark for everything received until now."""
         classes = tuple(sorted({tenant.retention.raw_us, *(e.raw_us for e in tenant.raw_epochs)}))
-        mark = Mark(device, metric, span, whole_ms(self._clock.now_us()), classes)
+        rollups = {
+            (level, getattr(epoch, f"{level}_us")) for epoch in tenant.rollups_kept() for level in ("minute", "hour", "day")
+        }
+        version_us = whole_ms(self._clock.now_us())
+        mark = Mark(device, metric, span, version_us, classes, rollups=tuple(sorted(rollups)))
         self._log.add(tenant.name, device, self._fact(mark))
         return mark
 
@@ -117,7 +127,10 @@ class Erasure:
 
     @staticmethod
     def _fact(mark: Mark) -> dict[str, float | str]:
-        return {
+        # A mark of a release that had no rollups says nothing of them.
+        said = ",".join(f"{level}:{keep_us}" for level, keep_us in mark.rollups)
+        rollups: dict[str, float | str] = {"rollups": said} if said else {}
+        return rollups | {
             "device_id": mark.device,
             "metric_name": mark.metric,
             "start_us": float(mark.span.start_us),
@@ -136,8 +149,15 @@ class Erasure:
 def _mark(fact: Row) -> Mark:
     span = TimeSpan(int(fact["start_us"]), int(fact["stop_us"]))
     classes = tuple(int(c) for c in str(fact["classes"]).split(","))
+    rollups = (part.partition(":") for part in str(fact.get("rollups", "")).split(",") if part)
     return Mark(
-        str(fact["device_id"]), str(fact["metric_name"]), span, int(fact["version_us"]), classes, bool(fact["done_us"])
+        str(fact["device_id"]),
+        str(fact["metric_name"]),
+        span,
+        int(fact["version_us"]),
+        classes,
+        bool(fact["done_us"]),
+        tuple((level, int(keep_us)) for level, _, keep_us in rollups),
     )
 
 

@@ -1,0 +1,117 @@
+"""What erasing means for rollups: nothing of what was erased may go on in a summary.
+
+A whole device: its rollups go, and the fleet's hours that it was part of are computed again.
+A metric over a span: hours whose reports are still there are marked, and rolled again without what is gone. Where the
+reports have expired nothing can be computed again: records of windows that touch the span go whole.
+Until that is done readers are shown no record that is older than the erase mark (`Rollups.read`).
+Everything here may be repeated, and interrupted, at will.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from widerow.engine.port import Engine, Span
+from widerow.engine.rows import Key
+from widerow.model.arrays import Ints
+from widerow.model.names import Coded
+from widerow.model.tenant import GUARD_US, Tenant
+from widerow.model.times import DAY, HOUR, Clock, TimeSpan, whole_ms
+from widerow.rollup.backlog import mark_rows
+from widerow.rollup.marks import Marks
+from widerow.rollup.roll import Roller
+from widerow.rollup.store import Rollups
+from widerow.rollup.unit import Unit
+from widerow.rollup.windows import Windows
+from widerow.schema.rollups import DIRTY_DAYS, DIRTY_FLEET, HOURS, LEVELS, MINUTES, Level
+from widerow.schema.shards import shard_of
+from widerow.telemetry.erasure import Mark
+
+_AHEAD_US = 366 * DAY
+"""Beyond this nothing can have been rolled."""
+
+
+class Eraser:
+    """Works off erase marks."""
+
+    def __init__(
+        self, engine: Engine, rollups: Rollups, marks: Marks, roller: Roller, windows: Windows | None, clock: Clock
+    ) -> None:
+        self._engine, self._rollups, self._marks = engine, rollups, marks
+        self._roller, self._windows, self._clock = roller, windows, clock
+
+    def purge(self, tenant: Tenant | None, mark: Mark, devices: Sequence[str], name: str) -> None:
+        """`tenant` is None if it is gone itself: then there is nobody to roll for."""
+        for device in devices:
+            if mark.whole:
+                if tenant is not None:
+                    self._mark_fleet(tenant, device, self._hours(tenant, device, mark))
+                self._remove(name, device, mark, LEVELS)
+            elif tenant is not None:
+                self._roll_again(tenant, device, mark)
+
+    def _hours(self, tenant: Tenant, device: str, mark: Mark) -> Ints:
+        """The hours of a device that have a record of what was erased. What the mark hides from readers, too."""
+        span = TimeSpan(max(0, mark.span.start_us - HOUR + 1), min(mark.span.stop_us, self._clock.now_us() + _AHEAD_US))
+        metrics = [mark.metric] if mark.metric else None
+        found = [
+            np.asarray(rows.keys["start_us"])
+            for table, part, keys in self._rollups.places(tenant, [device], HOURS, span, beyond_us=GUARD_US)
+            for rows in self._engine.scan(table, keys, Span(part.start_us, part.stop_us), columns=metrics)
+        ]
+        return np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
+
+    def _roll_again(self, tenant: Tenant, device: str, mark: Mark) -> None:
+        hours = self._hours(tenant, device, mark)
+        now_us = self._clock.now_us()
+        oldest_us = now_us - tenant.raw_keep_us(now_us) - GUARD_US if tenant.raw_keep_us(now_us) else 0
+        there = hours[hours >= oldest_us]
+        if len(there):
+            if self._windows is not None:  # first: who finds the marks finds the minutes stale
+                self._windows.spoil(tenant.name, Coded.constant(device, len(there)), there)
+            self._marks.again(tenant.name, device, there)
+        frozen = hours[hours < oldest_us]
+        if len(frozen):
+            self._mark_fleet(tenant, device, frozen)
+            self._mark_days(tenant, device, frozen)
+            within = TimeSpan(mark.span.start_us, min(mark.span.stop_us, oldest_us))
+            self._remove(tenant.name, device, replace(mark, span=within), (MINUTES, HOURS))
+
+    def _mark_fleet(self, tenant: Tenant, device: str, hours: Ints) -> None:
+        if len(hours):
+            shard, version_us = shard_of(device), whole_ms(self._clock.now_us())
+            rows = mark_rows(DIRTY_FLEET, tenant.name, None, hours, np.full(len(hours), shard), version_us)
+            self._engine.write([(DIRTY_FLEET, rows)])
+            self._roller.fleet.note((Unit(tenant.name, hour, shard) for hour in hours.tolist()), version_us)
+
+    def _mark_days(self, tenant: Tenant, device: str, hours: Ints) -> None:
+        days = np.unique(hours - hours % DAY)
+        shard, version_us = shard_of(device), whole_ms(self._clock.now_us())
+        rows = mark_rows(
+            DIRTY_DAYS, tenant.name, Coded.constant(device, len(days)), days, np.full(len(days), shard), version_us
+        )
+        self._engine.write([(DIRTY_DAYS, rows)])
+        self._roller.days.note((Unit(tenant.name, day, shard) for day in days.tolist()), version_us)
+
+    def _remove(self, tenant: str, device: str, mark: Mark, levels: Iterable[Level]) -> None:
+        """Records up to the mark's version, of windows that touch its span."""
+        ahead_us = self._clock.now_us() + _AHEAD_US
+        for level in levels:
+            span = TimeSpan(max(0, mark.span.start_us - level.width_us + 1), min(mark.span.stop_us, ahead_us))
+            for keep_us in mark.rollup_classes(level.name):
+                oldest = max(0, self._clock.now_us() - keep_us - GUARD_US - level.width_us) if keep_us else 0
+                start_us = max(span.start_us, oldest)
+                if start_us >= span.stop_us:
+                    continue
+                periods = range(start_us - start_us % level.period_us, span.stop_us, level.period_us)
+                keys: list[Key] = [(tenant, device, period) for period in periods]
+                self._engine.delete(
+                    self._rollups.table(level, keep_us),
+                    keys,
+                    Span(span.start_us, span.stop_us),
+                    version_us=mark.version_us,
+                    columns=[mark.metric] if mark.metric else None,
+                )

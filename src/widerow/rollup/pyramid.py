@@ -1,0 +1,116 @@
+"""Rollups as one process has them: what the writing path tells them, the thread that rolls, and what readers ask.
+
+A process that writes reports marks them. The one that rolls, which is the one that takes reports all day long, keeps open
+minutes as well and knows by heart what is not rolled; others look into the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from widerow.catalog.catalog import Catalog
+from widerow.engine.port import Engine
+from widerow.model.batch import Batch
+from widerow.model.names import Names
+from widerow.model.tenant import Tenant
+from widerow.model.times import Clock
+from widerow.rollup.dirt import Dirt, dirt_in_store
+from widerow.rollup.erase import Eraser
+from widerow.rollup.marks import MarkPlan, Marks
+from widerow.rollup.roll import Rolled, Roller
+from widerow.rollup.rolling import Rolling, RollingSettings
+from widerow.rollup.store import Rollups
+from widerow.rollup.windows import Windows, WindowSettings
+from widerow.telemetry.erasure import Mark
+from widerow.telemetry.store import Plan, Telemetry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PyramidSettings:
+    max_future_us: int
+    """How far ahead of the clock an event time may lie; must be what admission allows."""
+    rolls: bool = False
+    """Whether this process rolls. One of those that write to a store does."""
+    rolling: RollingSettings = field(default_factory=RollingSettings)
+    windows: WindowSettings = field(default_factory=WindowSettings)
+
+
+class Pyramid:
+    """Safe to share between threads."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        telemetry: Telemetry,
+        catalog: Catalog,
+        clock: Clock,
+        settings: PyramidSettings,
+        *,
+        may_roll: Callable[[], None] = lambda: None,
+        rolled: Callable[[Rolled], None] = lambda _: None,
+    ) -> None:
+        self._engine, self._clock, self._settings = engine, clock, settings
+        self.rollups = Rollups(engine, clock, telemetry.erasure)
+        self.marks = Marks(engine, clock)
+        self.windows = Windows(clock, settings.windows, alone_from_us=self._alone_from_us()) if settings.rolls else None
+        self.roller = Roller(engine, telemetry, self.rollups, self.marks, clock, self.windows)
+        self._eraser = Eraser(engine, self.rollups, self.marks, self.roller, self.windows, clock)
+        self._rolling: Rolling | None = None
+        if settings.rolls:
+            self.roller.recover()
+            self._rolling = Rolling(
+                self.marks,
+                self.roller,
+                lambda name: catalog.tenants.current(name, clock.now_us()),
+                clock,
+                settings.rolling,
+                windows=self.windows,
+                may_roll=may_roll,
+                rolled=rolled,
+            )
+
+    def start(self) -> None:
+        if self._rolling:
+            self._rolling.start()
+
+    def stop(self) -> None:
+        """What is not rolled stays marked."""
+        if self._rolling:
+            self._rolling.stop()
+
+    # -- for the writing path
+
+    def plan(self, tenant: str, batch: Batch) -> MarkPlan:
+        """The marks that must be written before a batch. `settle` them, whatever becomes of the write."""
+        return self.marks.plan(tenant, batch)
+
+    def settle(self, marks: MarkPlan, plan: Plan, *, fresh: Names | None, written: bool) -> None:
+        """A batch is durable, or its write failed. `fresh` devices were registered by this process for it."""
+        if self.windows is not None:
+            self.windows.add(plan.tenant, plan.reports, fresh=fresh, written=written)
+        self.marks.settle(marks, written=written)
+
+    def forget(self) -> None:
+        """Another process wrote meanwhile: what this one knew by heart may no longer be so."""
+        if self.windows is not None:
+            self.windows.forget(self._alone_from_us())
+            self.roller.recover()
+
+    def _alone_from_us(self) -> int:
+        """Whoever wrote before this process could write as far ahead as is allowed."""
+        return self._clock.now_us() + self._settings.max_future_us + 1
+
+    # -- for readers
+
+    def dirt(self, tenant: Tenant, devices: Sequence[str]) -> Dirt:
+        """What of these devices is not rolled yet."""
+        if self._settings.rolls:
+            return self.roller.dirt(tenant, devices)
+        return dirt_in_store(self._engine, tenant, devices)
+
+    # -- for erasing
+
+    def purge(self, tenant: Tenant | None, mark: Mark, devices: Sequence[str], name: str) -> None:
+        """Take what follows from what a mark erased off the disk, and have the rest rolled again. May be repeated."""
+        self._eraser.purge(tenant, mark, devices, name)
