@@ -59,14 +59,18 @@ class _Marked:
 
     table: NameTable = field(default_factory=lambda: NameTable(_MAX_DEVICES))
     hour_us: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    shard: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Of devices that were ever marked."""
 
     def ids(self, names: Names) -> Codes:
         ids = self.table.add(names)
         if len(ids) and ids.min() < 0:  # more devices than anyone has: start afresh, at the cost of marking again
-            self.table, self.hour_us = NameTable(_MAX_DEVICES), np.zeros(0, np.int64)
+            self.table = NameTable(_MAX_DEVICES)
+            self.hour_us = self.shard = np.zeros(0, np.int64)
             ids = self.table.add(names)
         if len(self.table) > len(self.hour_us):
-            self.hour_us = np.concatenate([self.hour_us, np.full(max(1024, 2 * len(self.table)) - len(self.hour_us), -1)])
+            more = np.full(max(1024, 2 * len(self.table)) - len(self.hour_us), -1)
+            self.hour_us, self.shard = np.concatenate([self.hour_us, more]), np.concatenate([self.shard, more])
         return ids
 
 
@@ -97,9 +101,10 @@ class Marks:
             self._under_way[self._generation] = self._under_way.get(self._generation, 0) + 1
             rows = np.flatnonzero(fresh)
             plan = MarkPlan([], tenant, ids[rows], self._generation)
-        if len(rows):
             device = batch.device.take(rows)
-            shard = shards_of(device.names)[device.codes]
+            shard = shards_of(device.names)[device.codes] if len(rows) else np.zeros(0, np.int64)
+            known.shard[plan.ids] = shard
+        if len(rows):
             marks = mark_rows(DIRTY, tenant, device, hour_us[rows], shard, version_us)
             plan.changes.append((DIRTY, marks))
             self._note(units_of(DIRTY, marks), version_us)
@@ -123,6 +128,12 @@ class Marks:
         """Everything that is marked in the store, whichever process marked it. A unit may come twice."""
         for rows in self._engine.scan(DIRTY, None):
             yield from units_of(DIRTY, rows)
+
+    def distrust(self) -> None:
+        """Another process may have worked off marks that this one takes for there: mark everything anew."""
+        with self._lock:
+            for known in self._marked.values():
+                known.hour_us[:] = -1
 
     def recover(self) -> None:
         """Learn what processes before this one left to be rolled."""
@@ -157,7 +168,7 @@ class Marks:
         with self._lock:
             known = self._marked.get(unit.tenant)
             if known is not None:
-                known.hour_us[known.hour_us == unit.start_us] = -1
+                known.hour_us[(known.hour_us == unit.start_us) & (known.shard == unit.shard)] = -1
             version_us = max(self._last_us, whole_ms(self._clock.now_us()))
             self._last_us = version_us + MS  # marks planned later are newer
             generation, self._generation = self._generation, self._generation + 1

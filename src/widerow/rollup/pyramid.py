@@ -93,6 +93,7 @@ class Pyramid:
 
     def forget(self) -> None:
         """Another process wrote meanwhile: what this one knew by heart may no longer be so."""
+        self.marks.distrust()
         if self.windows is not None:
             self.windows.forget(self._alone_from_us())
             self.roller.recover()

@@ -264,8 +264,28 @@ def decode_cells(values: Strings, skip: int, row_shape: Codes, shapes: ShapeTabl
         raise Corrupt(f"{broken} stored rows do not have the length their shape calls for")
     texts = shapes.no_texts
     if many:
-        texts = Names.of_bytes(shapes.tag_texts + [values.data[a:b].tobytes() for a, b in spans.tolist()])
+        texts = _texts_at(shapes.no_texts, values.data, spans)
     return Cells(offsets, shapes.names, name, kind, number, texts, text)
+
+
+def _texts_at(known: Names, data: Bytes, spans: Ints) -> Names:
+    """The known texts, then those that stand in the spans of the data."""
+    offsets = np.empty(len(known) + len(spans) + 1, np.int64)
+    offsets[: len(known) + 1] = known.offsets
+    np.cumsum(spans[:, 1] - spans[:, 0], out=offsets[len(known) + 1 :])
+    offsets[len(known) + 1 :] += known.offsets[-1]
+    text = np.zeros(int(offsets[-1]) + PAD, np.uint8)
+    text[: known.offsets[-1]] = known.data[: known.offsets[-1]]
+    _copy_spans(data, spans, text, int(known.offsets[-1]))
+    return Names(text, offsets)
+
+
+@kernel
+def _copy_spans(data: Bytes, spans: Ints, out: Bytes, at: int) -> None:
+    for i in range(len(spans)):
+        for p in range(spans[i, 0], spans[i, 1]):
+            out[at] = data[p]
+            at += 1
 
 
 class ShapeTable:
