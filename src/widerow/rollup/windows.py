@@ -6,7 +6,7 @@ were closed from here. Whatever breaks that (a report that comes after its minut
 that failed, memory that ran out, a process before this one) makes the hour *stale*: it is rolled from the store.
 Rule 2: a minute closes when it has ended, its reports have had `lateness_us` to arrive, and it has rested for `rest_us`: a
 backlog of old minutes is closed as it comes in.
-Rule 3: `add` and `spoil` may be called by any thread, and only put aside; everything else is done by the one that rolls.
+Rule 3: `add`, `spoil` and `forget` may be called by any thread, and only put aside; all else is done by the one that rolls.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ class Windows:
         self._spoiled: dict[str, list[tuple[Coded, Ints]]] = {}
         self._bytes = 0
         self._tenants: dict[str, _Devices] = {}
+        self._forgotten = False
 
     @property
     def bytes(self) -> int:
@@ -113,13 +114,9 @@ class Windows:
             return sorted({*self._incoming, *(name for name, known in self._tenants.items() if known.waiting)})
 
     def forget(self, alone_from_us: int) -> None:
-        """Another process wrote meanwhile: nothing that is here is whole any more."""
+        """Another process wrote meanwhile: nothing that is here is whole any more. By any thread."""
         with self._lock:
-            self._incoming.clear()
-            self._spoiled.clear()
-            self._tenants.clear()
-            self._bytes = 0
-            self._alone_from_us = alone_from_us
+            self._alone_from_us, self._forgotten = alone_from_us, True
 
     def close(self, tenant: str, *, before_us: int = 0) -> list[Rows]:
         """The reports of minutes that close now: those that are due, and all before a time. Give them to `closed`."""
@@ -200,6 +197,11 @@ class Windows:
     def _take_in(self, tenant: str) -> _Devices:
         """Sort what came in: what is late or may not be relied on makes its hour stale, the rest waits."""
         with self._lock:
+            if self._forgotten:
+                self._incoming.clear()
+                self._spoiled.clear()
+                self._tenants.clear()
+                self._bytes, self._forgotten = 0, False
             incoming, spoiled = self._incoming.pop(tenant, []), self._spoiled.pop(tenant, [])
             known = self._tenants.setdefault(tenant, _Devices(self._alone_from_us))
         for device, hour_us in spoiled:
