@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from widerow.codec.record import STATISTICS, VALUES, decode, encode_stats, encode_values
 from widerow.codec.stats import Stats
+from widerow.model.arrays import Floats, Ints
 from widerow.model.errors import Corrupt
 from widerow.model.names import Names
 
@@ -36,6 +37,10 @@ def columns(groups: list[tuple[int, list[tuple[int, float]]]]) -> tuple[np.ndarr
     )
 
 
+def encoded(window_us: Ints, time_us: Ints, values: Floats, offsets: Ints) -> Names:
+    return encode_values(window_us, time_us[offsets[:-1]], time_us[offsets[1:] - 1], values, offsets)
+
+
 def bits(found: Stats) -> list[bytes]:
     return [c.tobytes() for c in (*found.columns(), found.sketch.offsets, found.sketch.bins, found.sketch.counts)]
 
@@ -46,7 +51,7 @@ def test_records_of_values_and_of_statistics_say_the_same_bit_for_bit(
 ) -> None:
     window_us, time_us, values, offsets = columns(groups)
     want = Stats.of(time_us, values, offsets)
-    short, long = encode_values(window_us, time_us, values, offsets), encode_stats(window_us, want)
+    short, long = encoded(window_us, time_us, values, offsets), encode_stats(window_us, want)
     assert bits(decode(short, window_us)) == bits(want)
     assert bits(decode(long, window_us)) == bits(want)
     assert (np.diff(short.offsets) <= np.diff(long.offsets)).all()
@@ -55,7 +60,7 @@ def test_records_of_values_and_of_statistics_say_the_same_bit_for_bit(
 def test_few_values_are_kept_and_many_are_summed_up() -> None:
     def form(values: list[float]) -> tuple[int, int]:
         n = len(values)
-        made = encode_values(np.array([0]), np.arange(n) * 10**6, np.array(values), np.array([0, n])).bytes_at(0)
+        made = encoded(np.array([0]), np.arange(n) * 10**6, np.array(values), np.array([0, n])).bytes_at(0)
         return made[0], len(made)
 
     kind, size = form([21.5, 21.6, 21.4, 21.5, 21.7, 21.5])
@@ -73,7 +78,7 @@ def test_other_bytes_are_refused_or_read_but_never_beyond_their_end(parts: list[
 def test_a_record_that_breaks_off_is_refused() -> None:
     times, values, offsets = np.arange(3), np.array([1.5, 2.5, np.pi]), np.array([0, 3])
     for made in (
-        encode_values(np.array([0]), times, values, offsets).bytes_at(0),
+        encoded(np.array([0]), times, values, offsets).bytes_at(0),
         encode_stats(np.array([0]), Stats.of(times, values, offsets)).bytes_at(0),
     ):
         for cut in range(len(made)):
@@ -84,7 +89,7 @@ def test_a_record_that_breaks_off_is_refused() -> None:
 def test_the_stored_bytes_never_change() -> None:
     def check(values: list[float], want: str) -> None:
         n = len(values)
-        made = encode_values(np.array([60 * 10**6]), np.arange(60, 60 + n) * 10**6, np.array(values), np.array([0, n]))
+        made = encoded(np.array([60 * 10**6]), np.arange(60, 60 + n) * 10**6, np.array(values), np.array([0, n]))
         assert made.bytes_at(0).hex() == want
 
     check([21.5, 21.25, -3.0], "01820300d00fcc2131f125")

@@ -4,7 +4,9 @@ A record is written in one of two forms, whichever is shorter; what is read from
 Values: the values themselves, in order of time, where there are few. Statistics are computed as they are read. Values that
 are whole numbers of tenths, hundredths, ... take a byte or two each.
 Statistics: the statistics and the sketch.
-Rule: records are stored: see docs/format/rollup.md before changing a byte.
+Rule 1: records are stored: see docs/format/rollup.md before changing a byte.
+Rule 2: `merged` says what `decode` and then `Stats.merged` say, bit for bit, in one pass: of windows that are merged no
+quantile and no sketch is made, only of what they are merged to.
 """
 
 from __future__ import annotations
@@ -13,13 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from widerow.codec.sketch import Sketches
-from widerow.codec.stats import COLUMNS, Stats, stacked
-from widerow.codec.varint import put_varint, take_varint, unzigzag, varint_bytes, zigzag
-from widerow.model.arrays import PAD, Bytes, Floats, Ints, lengths, picked
+from widerow.codec.pieces import chosen
+from widerow.codec.sketch import Sketches, bin_of, collect, histogram, most_bytes, no_sketches, put_sketch, take_sketch
+from widerow.codec.stats import FLOATS, Stats, add_later, estimate_quantiles, no_quantiles, put_quantiles, put_values, stats_of
+from widerow.codec.varint import put_varint, take_varint, unzigzag, zigzag
+from widerow.model.arrays import PAD, Bytes, Codes, Floats, Ints, lengths, picked
 from widerow.model.errors import Corrupt
-from widerow.model.kernel import inlined, kernel
+from widerow.model.kernel import kernel, pasted
 from widerow.model.names import Names
+
 
 VALUES, STATISTICS = 1, 2
 """The first byte."""
@@ -29,177 +33,183 @@ _DOUBLES = 15
 """Instead of a number of decimals: the values are 8 bytes each."""
 _POWERS = np.array([10.0**k for k in range(_MOST_DECIMALS + 1)])
 _EXACT = float(1 << 53)
-_FLOATS = len(COLUMNS) - 3
-_FEWEST_BYTES = 8 * _FLOATS + 4
+_HEAD_BYTES = 2 + 3 * 9
+"""A head takes at most these."""
+_FEWEST_BYTES = 8 * FLOATS + 4
 """Statistics take at least these, with a sketch of one bin."""
 
 
-def encode_values(window_us: Ints, time_us: Ints, values: Floats, offsets: Ints) -> Names:
+def encode_values(window_us: Ints, first_us: Ints, last_us: Ints, values: Floats, offsets: Ints) -> Names:
     """Records of groups of values, at least one each, in order of time; none before its window begins."""
-    count = lengths(offsets)
-    if (count < 1).any():
+    if (lengths(offsets) < 1).any():
         raise ValueError("a group without values has no record")
-    decimals, sizes = np.empty(len(count), np.int64), np.empty(len(count), np.int64)
-    _plan_values(values, offsets, decimals, sizes)
-    long = np.flatnonzero(sizes > _FEWEST_BYTES)  # of the others no statistics are needed
-    stats = _of_some(time_us, values, offsets, long)
-    sketches = stats.sketch.encode()
-    long_sizes = 8 * _FLOATS + lengths(sketches.offsets)
-    summed = long_sizes < sizes[long]
-    sizes[long] = np.minimum(sizes[long], long_sizes)
-    kind = np.full(len(count), VALUES, np.uint8)
-    kind[long[summed]] = STATISTICS
-    heads = count, time_us[offsets[:-1]], time_us[offsets[1:] - 1]
-    data, starts, at = _begun(window_us, heads, kind, decimals, sizes)
-    _put_values(values, offsets, kind, decimals, data, at)
-    _put_statistics(_table(stats), sketches.data, sketches.offsets, np.flatnonzero(summed), long, data, at)
-    return Names(data, starts)
+    starts, body = np.empty(len(offsets), np.int64), np.empty(len(window_us), np.int64)
+    data = np.empty(_HEAD_BYTES * len(window_us) + 8 * int(offsets[-1] - offsets[0]), np.uint8)
+    _put_values(window_us, first_us, last_us, values, offsets, data, starts, body)
+    records = _trimmed(data, starts)
+    long = np.flatnonzero(body > _FEWEST_BYTES)  # of the others no statistics are needed
+    if len(long) == 0:
+        return records
+    cuts, where = picked(offsets, long)
+    summed = encode_stats(window_us[long], Stats.between(first_us[long], last_us[long], values[where], cuts))
+    shorter = lengths(summed.offsets) < lengths(records.offsets)[long]
+    other = np.full(len(records), -1)
+    other[long[shorter]] = np.flatnonzero(shorter)
+    return chosen(records, summed, other)
 
 
 def encode_stats(window_us: Ints, stats: Stats) -> Names:
     """Records of statistics whose values are not at hand."""
-    n, sketches = len(stats), stats.sketch.encode()
-    heads = stats.count, stats.first_us, stats.last_us
-    kind, none = np.full(n, STATISTICS, np.uint8), np.zeros(n, np.int64)
-    data, starts, at = _begun(window_us, heads, kind, none, 8 * _FLOATS + lengths(sketches.offsets))
-    every = np.arange(n)
-    _put_statistics(_table(stats), sketches.data, sketches.offsets, every, every, data, at)
-    return Names(data, starts)
+    columns, sketch, n = stats.columns(), stats.sketch, len(stats)
+    starts = np.empty(n + 1, np.int64)
+    data = np.empty((_HEAD_BYTES + 8 * FLOATS) * n + most_bytes(n, len(sketch.bins)), np.uint8)
+    _put_statistics(window_us, np.stack(columns[:3]), stats.rows(), sketch.offsets, sketch.bins, sketch.counts, data, starts)
+    return _trimmed(data, starts)
 
 
-def _begun(
-    window_us: Ints, heads: tuple[Ints, Ints, Ints], kind: Bytes, decimals: Ints, sizes: Ints
-) -> tuple[Bytes, Ints, Ints]:
-    """Records with their heads written: the bytes, where each record begins, and where its head ends."""
-    of_heads = np.empty(len(sizes), np.int64)
-    _head_bytes(window_us, *heads, of_heads)
-    starts = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(of_heads + sizes, out=starts[1:])
-    data = np.zeros(int(starts[-1]) + PAD, np.uint8)
-    at = starts[:-1].copy()
-    _put_heads(window_us, *heads, kind, decimals, data, at)
-    return data, starts, at
+def _trimmed(data: Bytes, starts: Ints) -> Names:
+    return Names(np.concatenate([data[: starts[-1]], np.zeros(PAD, np.uint8)]), starts)
 
 
-def _of_some(time_us: Ints, values: Floats, offsets: Ints, which: Ints) -> Stats:
-    """The statistics of some of the groups."""
-    cuts, where = picked(offsets, which)
-    return Stats.of(time_us[where], values[where], cuts)
-
-
-def decode(records: Names, window_us: Ints) -> Stats:
+def decode(records: Names, window_us: Ints, *, quantiles: bool = True) -> Stats:
     """What the records say. `Corrupt`: one is not a record, or of a newer release."""
     n = len(records)
-    kind, ints, at = np.empty(n, np.uint8), np.empty((3, n), np.int64), np.empty(n, np.int64)
-    decimals = np.empty(n, np.int64)
-    if not _take_heads(records.data, records.offsets, window_us, kind, decimals, ints, at):
-        raise _corrupt()
-    few, many = np.flatnonzero(kind == VALUES), np.flatnonzero(kind == STATISTICS)
-    parts = []
-    if len(few):
-        parts.append(_from_values(records, few, ints[:, few], decimals[few], at[few]))
-    if len(many):
-        parts.append(_from_statistics(records, many, ints[:, many], at[many]))
-    if not parts:
-        return Stats.of(np.zeros(0, np.int64), np.zeros(0), np.zeros(1, np.int64))
-    if len(parts) == 1:
-        return parts[0]
-    order = np.empty(n, np.int64)
-    order[np.concatenate([few, many])] = np.arange(n)
-    return stacked(parts).take(order)
+    return merged(records, np.arange(n), window_us, np.arange(n + 1), quantiles=quantiles)
 
 
-def _from_values(records: Names, which: Ints, ints: Ints, decimals: Ints, at: Ints) -> Stats:
-    offsets = np.zeros(len(which) + 1, np.int64)
-    np.cumsum(ints[0], out=offsets[1:])
-    values = np.empty(int(offsets[-1]))
-    if not _take_values(records.data, records.offsets[which + 1], decimals, at, offsets, values):
-        raise _corrupt()
-    # Only the first and the last time are kept: no other is asked for.
-    time_us = np.zeros(len(values), np.int64)
-    time_us[offsets[:-1]] = ints[1]
-    time_us[offsets[1:] - 1] = ints[2]
-    return Stats.of(time_us, values, offsets)
+def merged(records: Names, which: Ints | Codes, window_us: Ints, offsets: Ints, *, quantiles: bool = True) -> Stats:
+    """What groups of records say together: of those at `which`, whose windows begin at `window_us`.
+
+    Each group has one at least, and they come in order of time. Without quantiles: these are no numbers, the sketches are
+    empty, and what is stored of them is passed over. `Corrupt`: one is not a record, or of a newer release.
+    """
+    starts, stops = records.offsets[which], records.offsets[1:][which]
+    n = len(offsets) - 1
+    most = int((stops - starts).sum()) if quantiles else 0  # a value and a bin take a byte or more each
+    ints, rows, cuts = np.empty((3, n), np.int64), np.empty((n, FLOATS)), np.empty(n + 1, np.int64)
+    bins, counts = np.empty(most, np.int32), np.empty(most, np.int64)
+    if not _read(records.data, starts, stops, window_us, offsets, quantiles, ints, rows, cuts, bins, counts):
+        raise Corrupt("a rollup record cannot be read: was it written by a newer release?")
+    if not quantiles:
+        return stats_of(ints, rows, no_sketches(n))
+    sketch = Sketches(cuts, bins[: cuts[-1]].copy(), counts[: cuts[-1]].copy())
+    estimate_quantiles(rows, sketch, lengths(offsets) > 1)
+    return stats_of(ints, rows, sketch)
 
 
-def _from_statistics(records: Names, which: Ints, ints: Ints, at: Ints) -> Stats:
-    floats = np.empty((_FLOATS, len(which)))
-    stops = records.offsets[which + 1]
-    if (at + 8 * _FLOATS > stops).any():
-        raise _corrupt()
-    _take_floats(records.data, at, floats)
-    rest = [records.data[a:b].tobytes() for a, b in zip((at + 8 * _FLOATS).tolist(), stops.tolist(), strict=True)]
-    columns: list[Any] = [*ints, *floats]
-    return Stats(**dict(zip(COLUMNS, columns, strict=True)), sketch=Sketches.decode(Names.of_bytes(rest)))
+@kernel
+def _read(
+    data: Bytes,
+    starts: Ints,
+    stops: Ints,
+    window_us: Ints,
+    offsets: Ints,
+    quantiles: bool,  # noqa: FBT001
+    ints: Ints,
+    rows: Floats,
+    cuts: Ints,
+    bins: Codes,
+    counts: Ints,
+) -> bool:
+    """False: one of the records cannot be."""
+    longest = 8 * FLOATS
+    for i in range(len(starts)):
+        longest = max(longest, stops[i] - starts[i])
+    values, by_size, space = np.empty(longest), np.empty(longest), histogram()
+    values_bytes = values.view(np.uint8)
+    one = np.empty(FLOATS)
+    cuts[0] = 0
+    for g in range(len(offsets) - 1):
+        used, count = cuts[g], np.int64(0)
+        for i in range(offsets[g], offsets[g + 1]):
+            form, decimals, n, first_us, last_us, p = _take_head(data, starts[i], stops[i], window_us[i])
+            if p < 0:
+                return False
+            row = one if count else rows[g]
+            if form == VALUES:
+                if not _take_values(data, p, stops[i], decimals, n, values, values_bytes):
+                    return False
+                put_values(values, 0, n, row)
+                if quantiles:
+                    for k in range(n):
+                        bins[used + k], counts[used + k] = bin_of(values[k]), 1
+                    used += n
+                    if offsets[g + 1] - offsets[g] == 1:
+                        put_quantiles(values, 0, n, by_size, row)
+            else:
+                if p + 8 * FLOATS > stops[i]:
+                    return False
+                _copy(data, p, values_bytes, 8 * FLOATS)
+                for k in range(FLOATS):
+                    row[k] = values[k]
+                if quantiles:
+                    used = take_sketch(data, p + 8 * FLOATS, stops[i], bins, counts, used)
+                    if used < 0:
+                        return False
+            if count:
+                add_later(count, rows[g], n, one)
+            else:
+                ints[1, g] = first_us
+            count += n
+            ints[2, g] = last_us
+        ints[0, g] = count
+        if quantiles:
+            used = collect(bins, counts, cuts[g], used, cuts[g], space)
+        else:
+            no_quantiles(rows[g])
+        cuts[g + 1] = used
+    return True
 
 
-def _corrupt() -> Corrupt:
-    return Corrupt("a rollup record cannot be read: was it written by a newer release?")
-
-
-def _table(stats: Stats) -> Floats:
-    return np.stack(stats.columns()[3:])
+@pasted
+def _copy(data: Any, at: Any, out: Any, size: Any) -> None:
+    for k in range(size):
+        out[k] = data[at + k]
 
 
 # The head: the form, the decimals (0x80 added: times are whole milliseconds), the count, the first time from the window's
 # begin on, the last from the first on.
 
 
-@inlined
+@pasted
 def _unit(first: Any, last: Any) -> Any:
     return 1000 if first % 1000 == 0 and last % 1000 == 0 else 1
 
 
-@kernel
-def _head_bytes(window_us: Ints, count: Ints, first_us: Ints, last_us: Ints, sizes: Ints) -> None:
-    for g in range(len(count)):
-        first, last = first_us[g] - window_us[g], last_us[g] - first_us[g]
-        unit = _unit(first, last)
-        sizes[g] = 2 + varint_bytes(count[g]) + varint_bytes(first // unit) + varint_bytes(last // unit)
+@pasted
+def _put_head(
+    data: Any, at: Any, form: Any, decimals: Any, count: Any, window_us: Any, first_us: Any, last_us: Any
+) -> Any:
+    """Where it ends."""
+    first, last = first_us - window_us, last_us - first_us
+    unit = _unit(first, last)
+    data[at] = form
+    data[at + 1] = decimals | (0x80 if unit == 1000 else 0)
+    at = put_varint(data, at + 2, count)
+    at = put_varint(data, at, first // unit)
+    return put_varint(data, at, last // unit)
 
 
-@kernel
-def _put_heads(
-    window_us: Ints, count: Ints, first_us: Ints, last_us: Ints, kind: Bytes, decimals: Ints, data: Bytes, at: Ints
-) -> None:
-    for g in range(len(count)):
-        first, last = first_us[g] - window_us[g], last_us[g] - first_us[g]
-        unit = _unit(first, last)
-        p = at[g]
-        data[p] = kind[g]
-        data[p + 1] = (decimals[g] if kind[g] == VALUES else 0) | (0x80 if unit == 1000 else 0)
-        p = put_varint(data, p + 2, count[g])
-        p = put_varint(data, p, first // unit)
-        at[g] = put_varint(data, p, last // unit)
-
-
-@kernel
-def _take_heads(data: Bytes, starts: Ints, window_us: Ints, kind: Bytes, decimals: Ints, ints: Ints, at: Ints) -> bool:
-    for g in range(len(kind)):
-        p, stop = starts[g], starts[g + 1]
-        if stop - p < 5 or (data[p] != VALUES and data[p] != STATISTICS):
-            return False
-        kind[g] = data[p]
-        decimals[g] = data[p + 1] & 0x7F
-        unit = 1000 if data[p + 1] & 0x80 else 1
-        count, p = take_varint(data, p + 2, stop)
-        first, p = take_varint(data, p, stop)
-        last, p = take_varint(data, p, stop)
-        if p < 0 or count < 1 or first > 1 << 50 or last > 1 << 50:
-            return False
-        if kind[g] == VALUES and count > stop - p:
-            return False
-        ints[0, g] = count
-        ints[1, g] = window_us[g] + first * unit
-        ints[2, g] = ints[1, g] + last * unit
-        at[g] = p
-    return True
+@pasted
+def _take_head(data: Any, at: Any, stop: Any, window_us: Any) -> Any:
+    """The form, the decimals, the count, the first and the last time, and where the head ends; -1: it cannot be."""
+    wrong = 0, 0, np.int64(0), np.int64(0), np.int64(0), np.int64(-1)
+    if stop - at < 5 or (data[at] != VALUES and data[at] != STATISTICS):
+        return wrong
+    form, decimals = np.int64(data[at]), np.int64(data[at + 1] & 0x7F)
+    unit = 1000 if data[at + 1] & 0x80 else 1
+    count, p = take_varint(data, at + 2, stop)
+    first, p = take_varint(data, p, stop)
+    last, p = take_varint(data, p, stop)
+    if p < 0 or count < 1 or first > 1 << 50 or last > 1 << 50 or (form == VALUES and count > stop - p):
+        return wrong
+    return form, decimals, count, window_us + first * unit, window_us + (first + last) * unit, p
 
 
 # Values: differences of whole numbers, or doubles.
 
 
-@inlined
+@pasted
 def _scaled(value: Any, decimals: Any) -> Any:
     """The value as a whole number of so many decimals, and whether it is one."""
     whole = np.rint(value * _POWERS[decimals])
@@ -207,86 +217,70 @@ def _scaled(value: Any, decimals: Any) -> Any:
     return np.int64(whole) if fits else np.int64(0), fits
 
 
+@pasted
+def _put_whole(data: Any, at: Any, values: Any, start: Any, stop: Any, decimals: Any) -> Any:
+    """The values as whole numbers of so many decimals. Where they end, and how many there were up to one that is none."""
+    before = np.int64(0)
+    for i in range(start, stop):
+        whole, fits = _scaled(values[i], decimals)
+        if not fits:
+            return at, i - start
+        at = put_varint(data, at, zigzag(whole - before))
+        before = whole
+    return at, stop - start
+
+
 @kernel
-def _plan_values(values: Floats, offsets: Ints, decimals: Ints, sizes: Ints) -> None:
-    """How many decimals the values of each group have, and the bytes they take."""
-    for g in range(len(decimals)):
+def _put_values(
+    window_us: Ints, first_us: Ints, last_us: Ints, values: Floats, offsets: Ints, data: Bytes, starts: Ints, body: Ints
+) -> None:
+    starts[0] = 0
+    for g in range(len(window_us)):
         start, stop = offsets[g], offsets[g + 1]
-        k = 0
-        for i in range(start, stop):
-            while k <= _MOST_DECIMALS and not _scaled(values[i], k)[1]:
-                k += 1
-            if k > _MOST_DECIMALS:
-                break
-        size = 0
-        before = np.int64(0)
-        for i in range(start, stop):
-            if k > _MOST_DECIMALS:
-                break
-            whole, fits = _scaled(values[i], k)
-            if not fits:
-                k = _MOST_DECIMALS + 1
-            size += varint_bytes(zigzag(whole - before))
-            before = whole
-        decimals[g] = k if k <= _MOST_DECIMALS else _DOUBLES
-        sizes[g] = size if k <= _MOST_DECIMALS else 8 * (stop - start)
+        n = stop - start
+        begin = _put_head(data, starts[g], VALUES, 0, n, window_us[g], first_us[g], last_us[g])
+        decimals = 0
+        at, fitting = _put_whole(data, begin, values, start, stop, decimals)
+        furthest = 0
+        while fitting < n and fitting >= furthest and decimals <= _MOST_DECIMALS:
+            furthest = fitting
+            while decimals <= _MOST_DECIMALS and not _scaled(values[start + fitting], decimals)[1]:
+                decimals += 1
+            if decimals <= _MOST_DECIMALS:
+                at, fitting = _put_whole(data, begin, values, start, stop, decimals)
+        if fitting < n:
+            decimals = _DOUBLES
+            at = begin + 8 * n
+            data[begin:at] = values[start:stop].copy().view(np.uint8)
+        data[starts[g] + 1] |= decimals
+        body[g] = at - begin
+        starts[g + 1] = at
 
 
-@kernel
-def _put_values(values: Floats, offsets: Ints, kind: Bytes, decimals: Ints, data: Bytes, at: Ints) -> None:
-    for g in range(len(decimals)):
-        if kind[g] != VALUES:
-            continue
-        p = at[g]
-        if decimals[g] == _DOUBLES:
-            raw = values[offsets[g] : offsets[g + 1]].copy().view(np.uint8)
-            data[p : p + len(raw)] = raw
-            continue
-        before = np.int64(0)
-        for i in range(offsets[g], offsets[g + 1]):
-            whole = _scaled(values[i], decimals[g])[0]
-            p = put_varint(data, p, zigzag(whole - before))
-            before = whole
-
-
-@kernel
-def _take_values(data: Bytes, stops: Ints, decimals: Ints, at: Ints, offsets: Ints, values: Floats) -> bool:
-    for g in range(len(decimals)):
-        p = at[g]
-        n = offsets[g + 1] - offsets[g]
-        if decimals[g] == _DOUBLES:
-            if p + 8 * n != stops[g]:
-                return False
-            values[offsets[g] : offsets[g + 1]] = data[p : stops[g]].copy().view(np.float64)
-            continue
-        if decimals[g] > _MOST_DECIMALS:
+@pasted
+def _take_values(data: Any, at: Any, stop: Any, decimals: Any, n: Any, values: Any, values_bytes: Any) -> Any:
+    """False: there are more or fewer."""
+    if decimals == _DOUBLES:
+        if at + 8 * n != stop:
             return False
-        whole = np.int64(0)
-        for i in range(offsets[g], offsets[g + 1]):
-            step, p = take_varint(data, p, stops[g])
-            whole += unzigzag(step)
-            values[i] = whole / _POWERS[decimals[g]]
-        if p != stops[g]:
-            return False
-    return True
+        _copy(data, at, values_bytes, 8 * n)
+        return True
+    if decimals > _MOST_DECIMALS:
+        return False
+    whole, power = np.int64(0), _POWERS[decimals]
+    for i in range(n):
+        step, at = take_varint(data, at, stop)
+        whole += unzigzag(step)
+        values[i] = whole / power
+    return at == stop
 
 
 @kernel
 def _put_statistics(
-    table: Floats, sketches: Bytes, sketch_starts: Ints, which: Ints, record: Ints, data: Bytes, at: Ints
+    window_us: Ints, ints: Ints, rows: Floats, cuts: Ints, bins: Codes, counts: Ints, data: Bytes, starts: Ints
 ) -> None:
-    """The statistics at `which`; number g goes into the record `record[g]`."""
-    for g in which:
-        p = at[record[g]]
-        raw = table[:, g].copy().view(np.uint8)
-        data[p : p + len(raw)] = raw
-        p += len(raw)
-        for i in range(sketch_starts[g], sketch_starts[g + 1]):
-            data[p] = sketches[i]
-            p += 1
-
-
-@kernel
-def _take_floats(data: Bytes, at: Ints, floats: Floats) -> None:
-    for g in range(len(at)):
-        floats[:, g] = data[at[g] : at[g] + 8 * len(floats)].copy().view(np.float64)
+    starts[0] = 0
+    for g in range(len(window_us)):
+        at = _put_head(data, starts[g], STATISTICS, 0, ints[0, g], window_us[g], ints[1, g], ints[2, g])
+        data[at : at + 8 * FLOATS] = rows[g].view(np.uint8)
+        starts[g + 1] = put_sketch(data, at + 8 * FLOATS, bins, counts, cuts[g], cuts[g + 1])

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from widerow.codec.varint import put_varint, take_varint, unzigzag, varint_bytes, zigzag
+from widerow.codec.varint import put_varint, take_varint, unzigzag, zigzag
 from widerow.model.arrays import PAD, Bytes, Codes, Floats, Ints, frozen, picked
 from widerow.model.errors import Corrupt
-from widerow.model.kernel import inlined, kernel
+from widerow.model.kernel import kernel, pasted
 from widerow.model.names import Names
 
 RELATIVE_ERROR = 0.01
@@ -79,25 +79,19 @@ class Sketches:
 
     def encode(self) -> Names:
         """Each sketch as bytes."""
-        sizes = np.empty(len(self), np.int64)
-        _sizes(self.offsets, self.bins, self.counts, sizes)
-        starts = np.zeros(len(self) + 1, np.int64)
-        np.cumsum(sizes, out=starts[1:])
-        data = np.zeros(int(starts[-1]) + PAD, np.uint8)
-        _encode(self.offsets, self.bins, self.counts, starts, data)
-        return Names(data, starts)
+        starts = np.empty(len(self) + 1, np.int64)
+        data = np.empty(most_bytes(len(self), len(self.bins)), np.uint8)
+        _encode(self.offsets, self.bins, self.counts, data, starts)
+        return Names(np.concatenate([data[: starts[-1]], np.zeros(PAD, np.uint8)]), starts)
 
     @classmethod
     def decode(cls, stored: Names) -> Sketches:
         """The sketches that `encode` made bytes of. `Corrupt`: they are no such bytes."""
-        offsets = np.zeros(len(stored) + 1, np.int64)
-        if not _count_bins(stored.data, stored.offsets, offsets):
-            raise Corrupt("a sketch has an unknown format: was it written by a newer release?")
-        np.cumsum(offsets, out=offsets)
-        bins, counts = np.empty(int(offsets[-1]), np.int32), np.empty(int(offsets[-1]), np.int64)
+        offsets, most = np.empty(len(stored) + 1, np.int64), int(stored.offsets[-1])  # a bin takes two bytes or more
+        bins, counts = np.empty(most, np.int32), np.empty(most, np.int64)
         if not _decode(stored.data, stored.offsets, offsets, bins, counts):
-            raise Corrupt("the bytes of a sketch cannot be read")
-        return cls(offsets, bins, counts)
+            raise Corrupt("a sketch cannot be read: was it written by a newer release?")
+        return cls(offsets, bins[: offsets[-1]].copy(), counts[: offsets[-1]].copy())
 
 
 def no_sketches(n: int) -> Sketches:
@@ -129,7 +123,7 @@ def values_of(bins: Codes) -> Floats:
     return out
 
 
-@inlined
+@pasted
 def bin_of(value: Any) -> Any:
     """The bin of a finite value."""
     if value == 0.0:
@@ -140,7 +134,7 @@ def bin_of(value: Any) -> Any:
     return bin_ if value > 0.0 else -bin_
 
 
-@inlined
+@pasted
 def value_of(bin_: Any) -> Any:
     if bin_ == 0:
         return 0.0
@@ -179,38 +173,75 @@ def _collected(bins: Codes, counts: Ints, offsets: Ints) -> tuple[Ints, Codes, I
 @kernel
 def _collect(bins: Codes, counts: Ints, offsets: Ints, cuts: Ints) -> int:
     """In place: nothing moves behind where it was."""
-    histogram = np.zeros(_NEARBY, np.int64)
+    space = histogram()
     used = 0
     cuts[0] = 0
     for g in range(len(offsets) - 1):
-        start, stop = offsets[g], offsets[g + 1]
-        low, high = np.int64(0), np.int64(-1)
-        if stop > start:
-            low, high = np.int64(bins[start]), np.int64(bins[start])
-        for i in range(start, stop):
-            low, high = min(low, np.int64(bins[i])), max(high, np.int64(bins[i]))
-        if stop - start > _FEW and high - low < _NEARBY:
-            for i in range(start, stop):
-                histogram[bins[i] - low] += counts[i]
-            for k in range(high - low + 1):
-                if histogram[k]:
-                    bins[used], counts[used] = low + k, histogram[k]
-                    histogram[k] = 0
-                    used += 1
-            cuts[g + 1] = used
-            continue
-        _sort(bins, counts, start, stop)
-        for i in range(start, stop):
-            if used > cuts[g] and bins[used - 1] == bins[i]:
-                counts[used - 1] += counts[i]
-            else:
-                bins[used], counts[used] = bins[i], counts[i]
-                used += 1
+        used = collect(bins, counts, offsets[g], offsets[g + 1], used, space)
         cuts[g + 1] = used
     return used
 
 
-@inlined
+@pasted
+def histogram() -> Any:
+    """Room for `collect` to count in: bins below zero and above it apart, for they lie far from each other."""
+    return np.zeros((2, _NEARBY), np.int64)
+
+
+@pasted
+def collect(bins: Any, counts: Any, start: Any, stop: Any, used: Any, space: Any) -> Any:
+    """The bins `start:stop` moved to `used`, not behind `start`: in order, equal ones as one. Where they end."""
+    begun = used
+    if stop - start > _FEW:
+        zeros, below, above = np.int64(0), False, False
+        low_below, high_below, low_above, high_above = np.int64(-1), np.int64(-1), np.int64(1), np.int64(1)
+        for i in range(start, stop):
+            b = np.int64(bins[i])
+            if b > 0:
+                low_above, high_above = (min(low_above, b), max(high_above, b)) if above else (b, b)
+                above = True
+            elif b < 0:
+                low_below, high_below = (min(low_below, b), max(high_below, b)) if below else (b, b)
+                below = True
+        if high_above - low_above < _NEARBY and high_below - low_below < _NEARBY:
+            for i in range(start, stop):
+                b = np.int64(bins[i])
+                if b > 0:
+                    space[1, b - low_above] += counts[i]
+                elif b < 0:
+                    space[0, b - low_below] += counts[i]
+                else:
+                    zeros += counts[i]
+            if below:
+                used = _emptied(space[0], low_below, high_below, bins, counts, used)
+            if zeros:
+                bins[used], counts[used] = 0, zeros
+                used += 1
+            if above:
+                used = _emptied(space[1], low_above, high_above, bins, counts, used)
+            return used
+    _sort(bins, counts, start, stop)
+    for i in range(start, stop):
+        if used > begun and bins[used - 1] == bins[i]:
+            counts[used - 1] += counts[i]
+        else:
+            bins[used], counts[used] = bins[i], counts[i]
+            used += 1
+    return used
+
+
+@pasted
+def _emptied(space: Any, low: Any, high: Any, bins: Any, counts: Any, used: Any) -> Any:
+    """What was counted, in order, and the room is empty again. Where it ends."""
+    for k in range(high - low + 1):
+        if space[k]:
+            bins[used], counts[used] = low + k, space[k]
+            space[k] = 0
+            used += 1
+    return used
+
+
+@pasted
 def _sort(bins: Any, counts: Any, start: Any, stop: Any) -> None:
     if stop - start > _FEW:
         order = np.argsort(bins[start:stop], kind="mergesort")
@@ -246,64 +277,60 @@ def _quantiles(offsets: Ints, bins: Codes, counts: Ints, q: float, out: Floats) 
 # first bin it is the number itself, its sign in the lowest bit.
 
 
-@kernel
-def _sizes(offsets: Ints, bins: Codes, counts: Ints, sizes: Ints) -> None:
-    for g in range(len(sizes)):
-        size = 1 + varint_bytes(offsets[g + 1] - offsets[g])
-        last = np.int64(0)
-        for i in range(offsets[g], offsets[g + 1]):
-            b = np.int64(bins[i])
-            size += varint_bytes(b - last if i > offsets[g] else zigzag(b)) + varint_bytes(counts[i])
-            last = b
-        sizes[g] = size
+@pasted
+def put_sketch(data: Any, at: Any, bins: Any, counts: Any, start: Any, stop: Any) -> Any:
+    """The sketch of the bins `start:stop` as bytes: at most `most_bytes` of them. Where they end."""
+    data[at] = FORMAT
+    at = put_varint(data, at + 1, stop - start)
+    last = np.int64(0)
+    for i in range(start, stop):
+        b = np.int64(bins[i])
+        at = put_varint(data, at, b - last if i > start else zigzag(b))
+        at = put_varint(data, at, counts[i])
+        last = b
+    return at
+
+
+def most_bytes(sketches: int, bins: int) -> int:
+    """What so many sketches take at most, so many bins together."""
+    return 6 * sketches + 14 * bins
+
+
+@pasted
+def take_sketch(data: Any, at: Any, stop: Any, bins: Any, counts: Any, used: Any) -> Any:
+    """The bins that the bytes `at:stop` tell, from `used` on. Where they end; -1: these are not the bytes of a sketch."""
+    if at >= stop or data[at] != FORMAT:
+        return -1
+    n, at = take_varint(data, at + 1, stop)
+    if at < 0 or 2 * n > stop - at:
+        return -1
+    last = np.int64(0)
+    for i in range(n):
+        step, at = take_varint(data, at, stop)
+        count, at = take_varint(data, at, stop)
+        b = last + step if i else unzigzag(step)
+        if at < 0 or count == 0 or step >> 32 or abs(b) >= 1 << 30 or (i and step == 0):
+            return -1
+        bins[used], counts[used] = b, count
+        used += 1
+        last = b
+    return used if at == stop else -1
 
 
 @kernel
-def _encode(offsets: Ints, bins: Codes, counts: Ints, starts: Ints, data: Bytes) -> None:
+def _encode(offsets: Ints, bins: Codes, counts: Ints, data: Bytes, starts: Ints) -> None:
+    starts[0] = 0
     for g in range(len(offsets) - 1):
-        at = starts[g]
-        data[at] = FORMAT
-        at = put_varint(data, at + 1, offsets[g + 1] - offsets[g])
-        last = np.int64(0)
-        for i in range(offsets[g], offsets[g + 1]):
-            b = np.int64(bins[i])
-            at = put_varint(data, at, b - last if i > offsets[g] else zigzag(b))
-            at = put_varint(data, at, counts[i])
-            last = b
-
-
-@kernel
-def _count_bins(data: Bytes, starts: Ints, sizes: Ints) -> bool:
-    for g in range(len(starts) - 1):
-        if starts[g] == starts[g + 1] or data[starts[g]] != FORMAT:
-            return False
-        count, at = take_varint(data, starts[g] + 1, starts[g + 1])
-        if at < 0 or count > starts[g + 1] - starts[g]:
-            return False
-        sizes[g + 1] = count
-    return True
+        starts[g + 1] = put_sketch(data, starts[g], bins, counts, offsets[g], offsets[g + 1])
 
 
 @kernel
 def _decode(data: Bytes, starts: Ints, offsets: Ints, bins: Codes, counts: Ints) -> bool:
-    """False: the bytes end early or late, or a bin or a count cannot be."""
+    """False: a bin or a count cannot be, or the bytes end early or late."""
+    offsets[0] = 0
     for g in range(len(starts) - 1):
-        stop = starts[g + 1]
-        _, at = take_varint(data, starts[g] + 1, stop)
-        last = np.int64(0)
-        for i in range(offsets[g], offsets[g + 1]):
-            step, at = take_varint(data, at, stop)
-            if at < 0:
-                return False
-            count, at = take_varint(data, at, stop)
-            if at < 0 or count == 0:
-                return False
-            b = last + step if i > offsets[g] else unzigzag(step)
-            if abs(b) >= 1 << 30 or (i > offsets[g] and step == 0):
-                return False
-            bins[i] = b
-            counts[i] = count
-            last = b
-        if at != stop:
+        used = take_sketch(data, starts[g], starts[g + 1], bins, counts, offsets[g])
+        if used < 0:
             return False
+        offsets[g + 1] = used
     return True

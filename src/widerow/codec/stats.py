@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from widerow.codec.sketch import Sketches
+from widerow.codec.sketch import Sketches, no_sketches
 from widerow.codec.sketch import stacked as stacked_sketches
-from widerow.model.arrays import Floats, Ints, frozen, lengths
-from widerow.model.kernel import inlined, kernel
+from widerow.model.arrays import Flags, Floats, Ints, frozen, lengths
+from widerow.model.kernel import kernel, pasted
 
 QUANTILES = (0.5, 0.95, 0.99)
 
@@ -56,6 +56,10 @@ class Stats:
         """All but the sketches, in the order of the fields."""
         return [getattr(self, name) for name in COLUMNS]
 
+    def rows(self) -> Floats:
+        """A row for each, of all columns but the first three."""
+        return np.stack(self.columns()[3:], axis=1)
+
     def stddev(self) -> Floats:
         """Of the population."""
         return np.sqrt(self.m2 / self.count)
@@ -65,31 +69,40 @@ class Stats:
         """Group g has the values `offsets[g]:offsets[g + 1]`, at least one, in order of time."""
         if (lengths(offsets) < 1).any():
             raise ValueError("a group without values has no statistics")
-        ints, floats = np.empty((3, len(offsets) - 1), np.int64), np.empty((11, len(offsets) - 1))
-        _of_values(time_us, values, offsets, ints, floats)
-        return _stats([*ints, *floats], Sketches.of(values, offsets))
+        return Stats.between(time_us[offsets[:-1]], time_us[offsets[1:] - 1], values, offsets)
+
+    @staticmethod
+    def between(first_us: Ints, last_us: Ints, values: Floats, offsets: Ints, *, quantiles: bool = True) -> Stats:
+        """The same of groups, none empty, of whose times the first and the last are known.
+
+        Without quantiles: these are no numbers, and the sketches are empty.
+        """
+        n = len(first_us)
+        rows = np.empty((n, FLOATS))
+        _of_values(values, offsets, quantiles, rows)
+        sketch = Sketches.of(values, offsets) if quantiles else no_sketches(n)
+        return stats_of((lengths(offsets), first_us, last_us), rows, sketch)
 
     def merged(self, offsets: Ints) -> Stats:
         """One for each group of statistics, which come in order of time."""
         if (lengths(offsets) < 1).any():
             raise ValueError("a group without statistics cannot be merged")
-        ints, floats = np.empty((3, len(offsets) - 1), np.int64), np.empty((11, len(offsets) - 1))
-        _merge(tuple(self.columns()[:3]), tuple(self.columns()[3:]), offsets, ints, floats)
+        if len(offsets) == len(self) + 1:
+            return self  # each alone stays as it is
+        ints, rows = np.empty((3, len(offsets) - 1), np.int64), np.empty((len(offsets) - 1, FLOATS))
+        _merge(np.stack(self.columns()[:3]), self.rows(), offsets, ints, rows)
         sketch = self.sketch.merged(offsets)
-        several = np.flatnonzero(lengths(offsets) > 1)
-        if len(several):
-            low, high = floats[_MIN][several], floats[_MAX][several]
-            some = sketch.take(several)
-            for q, column in zip(QUANTILES, (_P50, _P95, _P99), strict=True):
-                floats[column][several] = np.clip(some.quantiles(q), low, high)
-        return _stats([*ints, *floats], sketch)
+        estimate_quantiles(rows, sketch, lengths(offsets) > 1)
+        return stats_of(ints, rows, sketch)
 
     def take(self, which: Ints) -> Stats:
         return _stats([column[which] for column in self.columns()], self.sketch.take(which))
 
 
 COLUMNS = tuple(field.name for field in fields(Stats) if field.name != "sketch")
-_FIRST, _LAST, _MIN, _MAX, _SUM, _MEAN, _M2, _INCREASE, _P50, _P95, _P99 = range(11)
+FLOATS = len(COLUMNS) - 3
+"""How many columns are numbers rather than a count or a time."""
+_FIRST, _LAST, _MIN, _MAX, _SUM, _MEAN, _M2, _INCREASE, _P50, _P95, _P99 = range(FLOATS)
 _COUNT, _FIRST_US, _LAST_US = range(3)
 
 
@@ -99,17 +112,32 @@ def stacked(parts: Sequence[Stats]) -> Stats:
     return _stats(columns, stacked_sketches([part.sketch for part in parts]))
 
 
+def stats_of(ints: Any, rows: Floats, sketch: Sketches) -> Stats:
+    """From the first three columns, and rows of the others."""
+    return _stats([*ints, *np.ascontiguousarray(rows.T)], sketch)
+
+
 def _stats(columns: list[Any], sketch: Sketches) -> Stats:
     return Stats(**dict(zip(COLUMNS, columns, strict=True)), sketch=sketch)
 
 
-@inlined
-def _gain(before: Any, after: Any) -> Any:
+def estimate_quantiles(rows: Floats, sketch: Sketches, which: Flags) -> None:
+    """The quantiles of some statistics from their sketches; never outside the extremes."""
+    some = np.flatnonzero(which)
+    if len(some) == 0:
+        return
+    part = sketch if len(some) == len(which) else sketch.take(some)
+    for q, column in zip(QUANTILES, (_P50, _P95, _P99), strict=True):
+        rows[some, column] = np.clip(part.quantiles(q), rows[some, _MIN], rows[some, _MAX])
+
+
+@pasted
+def gain(before: Any, after: Any) -> Any:
     """What a counter gained from one value to the next."""
     return after - before if after >= before else after
 
 
-@inlined
+@pasted
 def _rank(sorted_values: Any, n: Any, q: Any) -> Any:
     at = q * (n - 1)
     low = int(at)
@@ -118,66 +146,94 @@ def _rank(sorted_values: Any, n: Any, q: Any) -> Any:
     return sorted_values[low] + (sorted_values[low + 1] - sorted_values[low]) * (at - low)
 
 
+# The kernels have the numbers of a group in a row, in the order of the fields.
+
+
+@pasted
+def put_values(values: Any, start: Any, stop: Any, row: Any) -> None:
+    """What the values `start:stop` say in order of time: all but the quantiles."""
+    total = 0.0
+    increase = 0.0
+    before = values[start]
+    low, high = before, before
+    for i in range(start, stop):
+        v = values[i]
+        total += v
+        if i > start:
+            increase += gain(before, v)
+        # As in a stable order by size: of equal ones (0 and -0) the first is the smallest, the last the greatest.
+        if v < low:
+            low = v
+        if v >= high:
+            high = v
+        before = v
+    mean = total / (stop - start)
+    m2 = 0.0
+    for i in range(start, stop):
+        m2 += (values[i] - mean) * (values[i] - mean)
+    row[_FIRST], row[_LAST], row[_MIN], row[_MAX] = values[start], before, low, high
+    row[_SUM], row[_MEAN], row[_M2], row[_INCREASE] = total, mean, m2, increase
+
+
+@pasted
+def put_quantiles(values: Any, start: Any, stop: Any, by_size: Any, row: Any) -> None:
+    """The exact quantiles of the values `start:stop`. `by_size` has room for them."""
+    n = stop - start
+    if n <= 64:
+        for i in range(n):
+            v = values[start + i]
+            j = i - 1
+            while j >= 0 and by_size[j] > v:
+                by_size[j + 1] = by_size[j]
+                j -= 1
+            by_size[j + 1] = v
+    else:
+        by_size[:n] = np.sort(values[start:stop])
+    row[_P50], row[_P95], row[_P99] = _rank(by_size, n, 0.5), _rank(by_size, n, 0.95), _rank(by_size, n, 0.99)
+
+
+@pasted
+def no_quantiles(row: Any) -> None:
+    row[_P50], row[_P95], row[_P99] = np.nan, np.nan, np.nan
+
+
+@pasted
+def add_later(n: Any, row: Any, more: Any, later: Any) -> None:
+    """To the statistics of n values those of `more` later ones: all but the quantiles."""
+    apart = later[_MEAN] - row[_MEAN]
+    both = n + more
+    row[_M2] += later[_M2] + apart * apart * (n / both) * more
+    row[_MEAN] += apart * (more / both)
+    row[_SUM] += later[_SUM]
+    row[_INCREASE] += gain(row[_LAST], later[_FIRST]) + later[_INCREASE]
+    row[_MIN] = min(row[_MIN], later[_MIN])
+    row[_MAX] = max(row[_MAX], later[_MAX])
+    row[_LAST] = later[_LAST]
+
+
 @kernel
-def _of_values(time_us: Ints, values: Floats, offsets: Ints, ints: Ints, floats: Floats) -> None:
+def _of_values(values: Floats, offsets: Ints, quantiles: bool, rows: Floats) -> None:  # noqa: FBT001
     most = 0
     for g in range(len(offsets) - 1):
         most = max(most, offsets[g + 1] - offsets[g])
     by_size = np.empty(most)
     for g in range(len(offsets) - 1):
-        start, stop = offsets[g], offsets[g + 1]
-        n = stop - start
-        total = 0.0
-        increase = 0.0
-        for i in range(start, stop):
-            total += values[i]
-            if i > start:
-                increase += _gain(values[i - 1], values[i])
-        mean = total / n
-        m2 = 0.0
-        for i in range(start, stop):
-            m2 += (values[i] - mean) * (values[i] - mean)
-        if n <= 64:
-            for i in range(n):
-                v = values[start + i]
-                j = i - 1
-                while j >= 0 and by_size[j] > v:
-                    by_size[j + 1] = by_size[j]
-                    j -= 1
-                by_size[j + 1] = v
+        put_values(values, offsets[g], offsets[g + 1], rows[g])
+        if quantiles:
+            put_quantiles(values, offsets[g], offsets[g + 1], by_size, rows[g])
         else:
-            by_size[:n] = np.sort(values[start:stop])
-        ints[_COUNT, g], ints[_FIRST_US, g], ints[_LAST_US, g] = n, time_us[start], time_us[stop - 1]
-        floats[_FIRST, g], floats[_LAST, g] = values[start], values[stop - 1]
-        floats[_MIN, g], floats[_MAX, g] = by_size[0], by_size[n - 1]
-        floats[_SUM, g], floats[_MEAN, g], floats[_M2, g], floats[_INCREASE, g] = total, mean, m2, increase
-        floats[_P50, g], floats[_P95, g], floats[_P99, g] = (
-            _rank(by_size, n, 0.5),
-            _rank(by_size, n, 0.95),
-            _rank(by_size, n, 0.99),
-        )
+            no_quantiles(rows[g])
 
 
 @kernel
-def _merge(known_ints: Any, known: Any, offsets: Ints, ints: Ints, floats: Floats) -> None:
-    count, first_us, last_us = known_ints
-    first, last, low, high, total, mean, m2, increase, p50, p95, p99 = known
+def _merge(known_ints: Ints, known: Floats, offsets: Ints, ints: Ints, rows: Floats) -> None:
     for g in range(len(offsets) - 1):
         start, stop = offsets[g], offsets[g + 1]
-        n, s, average, squares, gained = count[start], total[start], mean[start], m2[start], increase[start]
-        smallest, greatest = low[start], high[start]
+        for k in range(FLOATS):
+            rows[g, k] = known[start, k]
+        n = known_ints[_COUNT, start]
         for i in range(start + 1, stop):
-            more = count[i]
-            apart = mean[i] - average
-            both = n + more
-            squares += m2[i] + apart * apart * (n / both) * more
-            average += apart * (more / both)
-            n = both
-            s += total[i]
-            gained += _gain(last[i - 1], first[i]) + increase[i]
-            smallest, greatest = min(smallest, low[i]), max(greatest, high[i])
-        ints[_COUNT, g], ints[_FIRST_US, g], ints[_LAST_US, g] = n, first_us[start], last_us[stop - 1]
-        floats[_FIRST, g], floats[_LAST, g] = first[start], last[stop - 1]
-        floats[_MIN, g], floats[_MAX, g], floats[_SUM, g], floats[_MEAN, g] = smallest, greatest, s, average
-        floats[_M2, g], floats[_INCREASE, g] = squares, gained
-        floats[_P50, g], floats[_P95, g], floats[_P99, g] = p50[start], p95[start], p99[start]
+            add_later(n, rows[g], known_ints[_COUNT, i], known[i])
+            n += known_ints[_COUNT, i]
+        ints[_COUNT, g] = n
+        ints[_FIRST_US, g], ints[_LAST_US, g] = known_ints[_FIRST_US, start], known_ints[_LAST_US, stop - 1]

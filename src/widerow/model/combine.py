@@ -18,7 +18,7 @@ def stacked(columns: Sequence[Coded]) -> Coded:
     sizes = [len(c.names) for c in columns]
     bases = np.cumsum([0, *sizes[:-1]])
     codes = [np.where(c.codes < 0, -1, c.codes + base) for c, base in zip(columns, bases, strict=True)]
-    return Coded(_concatenated([c.names for c in columns]), np.concatenate(codes).astype(np.int32))
+    return Coded(concatenated([c.names for c in columns]), np.concatenate(codes).astype(np.int32))
 
 
 def united(columns: Sequence[Coded]) -> Coded:
@@ -31,7 +31,10 @@ def united(columns: Sequence[Coded]) -> Coded:
     )
 
 
-def _concatenated(parts: Sequence[Names]) -> Names:
+def concatenated(parts: Sequence[Names]) -> Names:
+    """One list after the other."""
+    if len(parts) == 1:
+        return parts[0]
     texts = [p.data[: p.offsets[-1]] for p in parts]
     starts: Ints = np.cumsum([0, *[len(t) for t in texts]])
     offsets = np.concatenate([*[p.offsets[:-1] + start for p, start in zip(parts, starts, strict=False)], starts[-1:]])

@@ -17,3 +17,8 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
     """A small piece of kernels, compiled into each of its callers."""
     return cast("Callable[P, R]", nb.njit(nogil=True, cache=True)(function))
+
+
+def pasted(function: Callable[P, R]) -> Callable[P, R]:
+    """The same for pieces that LLVM would leave as a call of ten times their cost, left to itself."""
+    return cast("Callable[P, R]", nb.njit(nogil=True, cache=True, forceinline=True)(function))

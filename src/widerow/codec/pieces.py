@@ -1,0 +1,34 @@
+"""Lists of bytes put together from pieces of others, without a Python object for each."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from widerow.model.arrays import PAD, Bytes, Ints, lengths
+from widerow.model.kernel import kernel
+from widerow.model.names import Names
+
+
+def chosen(these: Names, others: Names, other: Ints) -> Names:
+    """Number i of these; where `other[i]` is not negative, that of the others instead."""
+    sizes = lengths(these.offsets)
+    instead = np.flatnonzero(other >= 0)
+    sizes[instead] = lengths(others.offsets)[other[instead]]
+    offsets = np.zeros(len(these) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    data = np.zeros(int(offsets[-1]) + PAD, np.uint8)
+    _choose(these.data, these.offsets, others.data, others.offsets, other, offsets, data)
+    return Names(data, offsets)
+
+
+@kernel
+def _choose(
+    these: Bytes, these_at: Ints, others: Bytes, others_at: Ints, other: Ints, offsets: Ints, data: Bytes
+) -> None:
+    for i in range(len(other)):
+        start, stop = offsets[i], offsets[i + 1]
+        if other[i] >= 0:
+            at = others_at[other[i]]
+            data[start:stop] = others[at : at + stop - start]
+        else:
+            data[start:stop] = these[these_at[i] : these_at[i] + stop - start]

@@ -1,0 +1,294 @@
+"""Cells of many rows by device, window and metric, and in order of time within these.
+
+Rule 1: what comes out does not depend on the chunks and the order in which rows come in, but for the order of devices.
+Rule 2: a pass over the cells is a kernel or a whole-column operation; Python runs once a chunk at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from widerow.engine.rows import Rows
+from widerow.model.arrays import Bytes, Codes, Floats, Ints, frozen, lengths
+from widerow.model.combine import concatenated, united
+from widerow.model.kernel import kernel
+from widerow.model.names import NO_NAMES, Coded, Names
+
+Steps: TypeAlias = int | Callable[[Ints], Ints]
+"""How time is cut: the width of windows that begin at its multiples; or, of times, where the window of each begins.
+
+A function gives later times no earlier begin, and the begin of a window itself.
+"""
+
+_SPARSE = 8
+"""Windows times metrics are counted in one table, unless that has so many times more places than there are cells."""
+
+
+_FEW_NAMES = 256
+"""So many are looked up in Python sooner than in a table that must be made first."""
+
+
+class Gathered:
+    """Groups of cells: those of one metric of a device in a window. By device, then window, then name of the metric."""
+
+    offsets: Ints
+    """Group g has the cells `offsets[g]:offsets[g + 1]`, in order of time."""
+    device: Coded
+    start_us: Ints
+    metric: Coded
+    """Of each group; the dictionary of metrics is in order."""
+
+    def __init__(self, chunks: Sequence[Rows], time: str, kinds: tuple[int, int], steps: Steps) -> None:
+        """`time` is the key column that says when; cells are of the kinds from the first to the last of `kinds`."""
+        chunks = [rows for rows in chunks if len(rows)]
+        self._chunks = chunks
+        device = _devices(chunks)
+        self._row_us = _column([np.asarray(rows.keys[time]) for rows in chunks], np.int64)
+        begin_us = steps(self._row_us) if callable(steps) else self._row_us - self._row_us % steps
+        # Windows of devices, in their order; each row is in one of them.
+        row = _in_order(device.codes, self._row_us)
+        codes, begins = device.codes[row], begin_us[row]
+        first = np.ones(len(row), np.bool_)
+        first[1:] = (codes[1:] != codes[:-1]) | (begins[1:] != begins[:-1])
+        window = np.empty(len(row), np.int64)
+        window[row] = np.cumsum(first) - 1
+        heads = row[first]
+        # Rows are gone through in order of time, so that the cells of a group are, too.
+        metrics, ids, base = _dictionary([rows.cells.names for rows in chunks])
+        cuts = np.zeros(len(row) + 1, np.int64)
+        np.cumsum(_column([lengths(rows.cells.offsets) for rows in chunks], np.int64), out=cuts[1:])
+        per_row = np.repeat(base, [len(rows) for rows in chunks])
+        name = _column([rows.cells.name for rows in chunks], np.int32)
+        self._kinds = _column([rows.cells.kind for rows in chunks], np.uint8)
+        cells = row, cuts, self._kinds, kinds[0], kinds[1], window, per_row, name, ids, len(metrics)
+        group, self.offsets, self._cell, self._row = _grouped(len(heads), *cells)
+        self._window = group // max(1, len(metrics))
+        self.metric = Coded(metrics, (group - self._window * len(metrics)).astype(np.int32))
+        self.start_us = begin_us[heads][self._window]
+        self.device = device.take(heads[self._window])
+        frozen(self.start_us)
+
+    def __len__(self) -> int:
+        return len(self.start_us)
+
+    def time_us(self) -> Ints:
+        """Of each cell."""
+        return self._row_us[self._row]
+
+    def first_us(self) -> Ints:
+        """Of each group."""
+        return self._row_us[self._row[self.offsets[:-1]]]
+
+    def last_us(self) -> Ints:
+        return self._row_us[self._row[self.offsets[1:] - 1]]
+
+    def numbers(self) -> Floats:
+        """Of each cell."""
+        return _column([rows.cells.number for rows in self._chunks], np.float64)[self._cell]
+
+    def texts(self) -> tuple[Names, Ints]:
+        """A dictionary, in which a text may stand several times, and of each cell where its text is in it."""
+        names, base = _stacked([rows.cells.texts for rows in self._chunks])
+        codes = _column([rows.cells.text for rows in self._chunks], np.int32)[self._cell]
+        if len(base) <= 1 or not base.any():
+            return names, codes.astype(np.int64)
+        return names, codes + np.repeat(base, [len(rows) for rows in self._chunks])[self._row]
+
+    def windows(self) -> tuple[Coded, Ints, Ints]:
+        """The windows of devices that have groups: the device and the begin of each, and where its groups begin."""
+        first = np.ones(len(self), np.bool_)
+        first[1:] = self._window[1:] != self._window[:-1]
+        heads = np.flatnonzero(first)
+        return self.device.take(heads), self.start_us[heads], np.append(heads, len(self))
+
+
+def by_name(column: Coded) -> Coded:
+    """The same column with its dictionary in order, so that it does not matter which name came first."""
+    names, rank = _ordered(column.names)
+    return Coded(names, rank[column.codes] if len(rank) else column.codes)
+
+
+def _ordered(names: Names) -> tuple[Names, Codes]:
+    """The names in order, and the place of each."""
+    texts = names.to_bytes_list()
+    order = sorted(range(len(texts)), key=texts.__getitem__)
+    rank = np.empty(len(texts), np.int32)
+    rank[order] = np.arange(len(texts), dtype=np.int32)
+    return names.take(np.array(order, np.int64)), rank
+
+
+def _names(rows: Rows) -> Coded:
+    column = rows.keys["device_id"]
+    assert isinstance(column, Coded)
+    return column
+
+
+def _column(parts: Sequence[np.ndarray], kind: type) -> np.ndarray:
+    return np.concatenate(parts) if parts else np.zeros(0, kind)
+
+
+def _stacked(parts: Sequence[Names]) -> tuple[Names, Ints]:
+    """One dictionary after the other, each once; and where that of each part begins. (A scan often shares one.)"""
+    base: list[int] = []
+    distinct: dict[int, tuple[int, Names]] = {}
+    used = 0
+    for names in parts:
+        if id(names) not in distinct:
+            distinct[id(names)] = used, names
+            used += len(names)
+        base.append(distinct[id(names)][0])
+    if not distinct:
+        return NO_NAMES, np.zeros(0, np.int64)
+    return concatenated([names for _, names in distinct.values()]), np.array(base)
+
+
+def _distinct(names: Names) -> tuple[Names, Codes]:
+    """Each name once, and the place of each in that."""
+    if len(names) > _FEW_NAMES:
+        every = united([Coded(names, np.arange(len(names), dtype=np.int32))])
+        return every.names, every.codes
+    texts = names.to_bytes_list()
+    place = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+    return Names.of_bytes(list(place)), np.array([place[text] for text in texts], np.int32)
+
+
+def _dictionary(parts: Sequence[Names]) -> tuple[Names, Codes, Ints]:
+    """All names in order, each once; and the place in it of name i of part p, at `base[p] + i`."""
+    names, base = _stacked(parts)
+    distinct, codes = _distinct(names)
+    ordered, rank = _ordered(distinct)
+    return ordered, rank[codes], base
+
+
+def _devices(chunks: Sequence[Rows]) -> Coded:
+    """Of each row; equal codes mean equal devices."""
+    columns = [_names(rows) for rows in chunks]
+    names, base = _stacked([column.names for column in columns])
+    distinct, codes = _distinct(names)
+    of_row = _column([column.codes for column in columns], np.int32)
+    return Coded(distinct, codes[of_row + np.repeat(base, [len(rows) for rows in chunks])])
+
+
+def _in_order(device: Codes, time_us: Ints) -> Ints:
+    """Rows by device and time."""
+    if len(device) == 0:
+        return np.zeros(0, np.int64)
+    low, high = int(time_us.min()), int(time_us.max())
+    width = high - low + 1
+    if (int(device.max()) + 1) * width >= 1 << 62:
+        return np.lexsort((time_us, device))
+    # One key, and a sort that is quick where whole stretches are in order, or in reverse: partitions come as such.
+    return np.argsort(device * np.int64(width) + (time_us - low), kind="stable")
+
+
+def _grouped(
+    windows: int,
+    row: Ints,
+    cuts: Ints,
+    kinds: Bytes,
+    low: int,
+    high: int,
+    window: Ints,
+    base: Ints,
+    name: Codes,
+    ids: Codes,
+    metrics: int,
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """Which groups (window times metrics plus metric) have cells; where these begin; and of each the cell and its row."""
+    if windows * metrics > _SPARSE * len(name) + 1024:
+        cells = np.empty(len(name), np.int64), np.empty(len(name), np.int64), np.empty(len(name), np.int64)
+        n = _list(row, cuts, kinds, low, high, window, base, name, ids, metrics, *cells)
+        group, order, owner = (column[:n] for column in cells)
+        sort = np.argsort(group, kind="stable")
+        group, order, owner = group[sort], order[sort], owner[sort]
+        first = np.ones(n, np.bool_)
+        first[1:] = group[1:] != group[:-1]
+        heads = np.flatnonzero(first)
+        return group[heads], np.append(heads, n), order, owner
+    counts = np.zeros(windows * metrics + 1, np.int64)
+    _count(row, cuts, kinds, low, high, window, base, name, ids, metrics, counts)
+    starts = np.cumsum(counts)
+    order, owner = np.empty(int(starts[-1]), np.int64), np.empty(int(starts[-1]), np.int64)
+    filled = np.flatnonzero(counts[1:])
+    offsets = np.append(starts[filled], starts[-1])
+    _place(row, cuts, kinds, low, high, window, base, name, ids, metrics, starts, order, owner)
+    return filled, offsets, order, owner
+
+
+@kernel
+def _count(
+    row: Ints,
+    cuts: Ints,
+    kinds: Bytes,
+    low: int,
+    high: int,
+    window: Ints,
+    base: Ints,
+    name: Codes,
+    ids: Codes,
+    metrics: int,
+    counts: Ints,
+) -> None:
+    """How many cells each window has of each metric; those of group g are counted at g + 1."""
+    for r in row:
+        group = window[r] * metrics + 1
+        for c in range(cuts[r], cuts[r + 1]):
+            if low <= kinds[c] <= high:
+                counts[group + ids[base[r] + name[c]]] += 1
+
+
+@kernel
+def _place(
+    row: Ints,
+    cuts: Ints,
+    kinds: Bytes,
+    low: int,
+    high: int,
+    window: Ints,
+    base: Ints,
+    name: Codes,
+    ids: Codes,
+    metrics: int,
+    starts: Ints,
+    order: Ints,
+    owner: Ints,
+) -> None:
+    """Where each group's cells are, and in which rows. `starts` is used up."""
+    for r in row:
+        group = window[r] * metrics
+        for c in range(cuts[r], cuts[r + 1]):
+            if low <= kinds[c] <= high:
+                g = group + ids[base[r] + name[c]]
+                p = starts[g]
+                starts[g] = p + 1
+                order[p] = c
+                owner[p] = r
+
+
+@kernel
+def _list(
+    row: Ints,
+    cuts: Ints,
+    kinds: Bytes,
+    low: int,
+    high: int,
+    window: Ints,
+    base: Ints,
+    name: Codes,
+    ids: Codes,
+    metrics: int,
+    groups: Ints,
+    order: Ints,
+    owner: Ints,
+) -> int:
+    """The cells in the order of rows, with their groups; how many there are."""
+    n = 0
+    for r in row:
+        for c in range(cuts[r], cuts[r + 1]):
+            if low <= kinds[c] <= high:
+                groups[n], order[n], owner[n] = window[r] * metrics + ids[base[r] + name[c]], c, r
+                n += 1
+    return n
