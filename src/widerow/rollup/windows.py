@@ -209,7 +209,8 @@ class Windows:
         freed = 0
         for chunk in incoming:
             if chunk.fresh is not None and len(chunk.fresh):
-                known.alone_us[known.ids(chunk.fresh)] = 0
+                ids = known.ids(chunk.fresh)  # first: it may make the columns longer
+                known.alone_us[ids] = 0
             ids, minute_us = _ids(known, chunk.rows), _minutes(chunk.rows)
             late = (minute_us < known.closed_us[ids]) | (known.alone_us[ids] > minute_us - minute_us % HOUR)
             if not chunk.written:

@@ -1,0 +1,138 @@
+"""What makes an hour whole in memory, and what makes it stale."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from contract.rollup_suite import NOW, TENANT, Site
+from widerow.engine.memory import MemoryEngine
+from widerow.model.batch import Report, batch_of
+from widerow.model.names import Names
+from widerow.model.times import HOUR, MINUTE, MS, SECOND, ManualClock
+from widerow.rollup.roll import Rolled, Roller
+from widerow.rollup.windows import Windows, WindowSettings
+from widerow.schema.rollups import DAYS
+
+BEGAN = NOW - NOW % HOUR
+"""A whole hour."""
+
+
+@pytest.fixture
+def site() -> Site:
+    clock = ManualClock(BEGAN)
+    return Site(MemoryEngine(clock), clock)
+
+
+def send(site: Site, *times_us: int, device: str = "a", value: float = 1.0) -> None:
+    """Reports of times from the begin of the hour on."""
+    site.clock.time_us += MS
+    site.write([Report(device, BEGAN + at, {"temp": value}, {}, site.clock.time_us) for at in times_us])
+
+
+def rolled(site: Site) -> list[Rolled]:
+    """Roll everything, and see that it is what raw reports say."""
+    done = [site.roller.roll(TENANT, unit) for unit in sorted(site.marks.pending())]
+    assert not list(site.marks.units())
+    found = {key: record for key, record in site.records().items() if key[0] != DAYS.name}
+    for device, hour in sorted({(device, start - start % HOUR) for _, device, start, _ in found}):
+        site.marks.again(TENANT.name, device, np.array([hour]))
+    knows_nothing = Roller(site.engine, site.telemetry, site.rollups, site.marks, site.clock)
+    for unit in sorted(site.marks.pending()):
+        knows_nothing.roll(TENANT, unit)
+    assert {key: record for key, record in site.records().items() if key[0] != DAYS.name} == found
+    return done
+
+
+def test_a_minute_closes_when_it_is_over_its_reports_had_time_to_come_and_it_rests(site: Site) -> None:
+    send(site, 5 * SECOND, 50 * SECOND, 65 * SECOND)
+
+    def check(at_us: int, closed: int) -> None:
+        site.clock.time_us = BEGAN + at_us
+        assert site.roller.close(TENANT) == closed
+
+    check(60 * SECOND, 0)
+    check(119 * SECOND, 0)
+    send(site, 55 * SECOND)
+    check(120 * SECOND, 0)  # something came a second ago
+    check(121 * SECOND, 3)
+    check(179 * SECOND, 0)
+    check(190 * SECOND, 1)
+    assert site.windows.bytes == 0
+
+
+def test_an_hour_whose_reports_all_came_in_time_is_rolled_from_its_minutes(site: Site) -> None:
+    send(site, SECOND, 61 * SECOND)
+    site.clock.time_us = BEGAN + 10 * MINUTE
+    site.roller.close(TENANT)
+    send(site, 11 * MINUTE)
+    assert rolled(site) == [Rolled(1, from_minutes=1)]
+
+
+def test_what_breaks_an_hour_has_it_rolled_from_raw(site: Site) -> None:
+    def close() -> None:
+        site.clock.time_us += 10 * MINUTE
+        site.roller.close(TENANT)
+
+    # A report that comes after its minute was closed.
+    send(site, SECOND)
+    close()
+    send(site, 2 * SECOND)
+    assert rolled(site) == [Rolled(1, from_minutes=0)]
+    # One that comes twice.
+    site.clock.time_us += HOUR
+    send(site, HOUR + SECOND)
+    send(site, HOUR + SECOND, value=2.0)
+    assert rolled(site) == [Rolled(1, from_minutes=0)]
+    # One whose write failed: nobody knows what of it is there.
+    site.write([Report("a", BEGAN + 2 * HOUR, {"temp": 1.0}, {}, NOW)], written=False)
+    assert rolled(site) == [Rolled(1, from_minutes=0)]
+    # A report of an hour that was rolled.
+    send(site, 10 * SECOND)
+    assert rolled(site) == [Rolled(1, from_minutes=0)]
+    # A process before this one, which may have written reports of the hours ahead.
+    site.restart()
+    send(site, 2 * HOUR + SECOND)
+    assert rolled(site) == [Rolled(1, from_minutes=0)]
+
+
+def test_other_devices_of_a_broken_hour_are_not_touched(site: Site) -> None:
+    send(site, SECOND)
+    send(site, SECOND, device="b")
+    site.clock.time_us += 10 * MINUTE
+    site.roller.close(TENANT)
+    send(site, 2 * SECOND)
+    assert sorted(r.from_minutes for r in rolled(site)) == [0, 1]
+
+
+def test_devices_that_were_registered_here_have_no_past(site: Site) -> None:
+    site.restart()
+    old = BEGAN - 3 * HOUR
+    for fresh, whole in ((Names.of(["a"]), 1), (None, 0)):
+        device = "a" if fresh else "b"
+        batch = batch_of([Report(device, old, {"temp": 1.0}, {}, NOW)])
+        plan, marks = site.telemetry.plan(TENANT, batch), site.marks.plan(TENANT.name, batch)
+        site.engine.write([*marks.changes, *plan.changes])
+        site.windows.add(TENANT.name, plan.reports, fresh=fresh)
+        site.marks.settle(marks, written=True)
+        assert rolled(site) == [Rolled(1, from_minutes=whole)]
+
+
+def test_what_does_not_fit_into_memory_is_rolled_from_raw(site: Site) -> None:
+    site.windows = Windows(site.clock, WindowSettings(max_bytes=100), alone_from_us=0)
+    site.roller._windows = site.windows
+    for at in range(5):
+        send(site, at * SECOND)
+    assert site.windows.bytes > 0
+    assert rolled(site) == [Rolled(1, from_minutes=0)]
+    assert site.windows.bytes == 0
+    send(site, HOUR)
+    site.clock.time_us = BEGAN + 2 * HOUR
+    assert rolled(site) == [Rolled(1, from_minutes=1)], "there is room again"
+
+
+def test_forgetting_makes_everything_stale(site: Site) -> None:
+    send(site, SECOND)
+    site.windows.forget(site.clock.time_us + HOUR)
+    assert rolled(site) == [Rolled(1, from_minutes=0)]
+    assert site.windows.bytes == 0
