@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 from typing import Any, TypeAlias
 
@@ -10,13 +12,16 @@ import numpy as np
 from widerow.engine.memory import MemoryEngine
 from widerow.engine.port import Engine
 from widerow.model.batch import Report, batch_of
-from widerow.model.tenant import Tenant
+from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND, ManualClock, TimeSpan
+from widerow.rollup.compare import records_of
 from widerow.rollup.marks import Marks
+from widerow.rollup.repair import Repairer
 from widerow.rollup.roll import Roller
 from widerow.rollup.store import Rollups
+from widerow.rollup.verify import Finding, Kind, Verifier
 from widerow.rollup.windows import Windows, WindowSettings
-from widerow.schema.rollups import LEVELS
+from widerow.schema.rollups import LEVELS, Level
 from widerow.schema.tables import TABLES
 from widerow.telemetry.store import Telemetry, TelemetrySettings
 
@@ -134,6 +139,58 @@ def any_history(random: Random) -> list[Action]:
     ]
 
 
+# -- what is stored, and what of it is wrong
+
+
+def all_stored(site: Site) -> dict[Any, tuple[bytes, int]]:
+    """(level, device, window, metric) -> record and version, of all that was not erased, expired or not."""
+    return {
+        (f.level.name, f.device, f.start_us, f.metric): (f.stored, f.version_us)
+        for level in LEVELS
+        for f in findings_of(site, level)
+    }
+
+
+def findings_of(site: Site, level: Level, metric: str | None = None) -> Iterator[Finding]:
+    """Each stored record, as if it were wrong."""
+    span = TimeSpan(NOW - 40 * DAY, NOW + DAY)
+    stored = records_of(site.rollups.read(site.tenant, DEVICES, level, span, beyond_us=GUARD_US), DEVICES)
+    for i in range(len(stored)):
+        if metric in (None, stored.metric[i]):
+            device, start_us = DEVICES[int(stored.device[i])], int(stored.start_us[i])
+            record, version_us = stored.record.bytes_at(i), int(stored.version_us[i])
+            yield Finding(
+                Kind.WRONG, device, level, start_us, stored.metric[i], right=record, stored=record, version_us=version_us
+            )
+
+
+def tampered(
+    site: Site, level: Level, record: bytes | None = None, *, metric: str = "temp", version_us: int | None = None
+) -> tuple[str, str, int, str]:
+    """Change a record by hand, to what another says if nothing is given; gives its key."""
+    first, *_, other = findings_of(site, level, "flow" if metric != "temp" else metric)
+    bad = replace(first, metric=metric, right=other.stored if record is None else record)
+    Repairer(site.engine, site.rollups).mend(site.tenant, [bad], read_us=version_us or first.version_us + MS)
+    return level.name, bad.device, bad.start_us, metric
+
+
+def check_repair(site: Site, level: Level, record: bytes | None = None, *, frozen: bool = False) -> None:
+    """One record is changed by hand: verify names it, repair mends it, and only it."""
+    verifier, before = Verifier(site.engine, site.telemetry, site.rollups, site.clock), all_stored(site)
+    key = tampered(site, level, record)
+    assert {k for k, stored in all_stored(site).items() if stored != before[k]} == {key}
+    day_us = key[2] - key[2] % DAY
+    site.clock.time_us += SECOND
+    (finding,) = verifier.check(site.tenant, DEVICES, day_us).findings
+    assert (finding.level.name, finding.device, finding.start_us, finding.metric) == key
+    assert (finding.kind, finding.frozen, finding.mendable) == (Kind.WRONG, frozen, True)
+    assert Repairer(site.engine, site.rollups).mend(site.tenant, [finding], read_us=site.clock.now_us()) == [finding]
+    assert verifier.check(site.tenant, DEVICES, day_us).findings == []
+    after = all_stored(site)
+    assert after[key][0] == before[key][0]
+    assert {k: stored for k, stored in after.items() if k != key} == {k: stored for k, stored in before.items() if k != key}
+
+
 class RollupSuite:
     """A subclass gives the `engine` and `clock` fixtures and nothing else."""
 
@@ -141,3 +198,20 @@ class RollupSuite:
         clock.time_us = NOW
         for seed in range(3):
             check_law(engine, clock, any_history(Random(seed)), Tenant(name=f"acme-{seed}"))
+
+    def test_a_record_that_was_changed_is_named_and_mended_and_nothing_else(
+        self, engine: Engine, clock: ManualClock
+    ) -> None:
+        clock.time_us = NOW
+        site, began_us = Site(engine, clock), NOW - NOW % DAY - DAY
+        site.write(
+            [
+                Report(device, began_us + i * 20 * MINUTE, {"temp": i / 4, "flow": float(i)}, {"type": "tag"}, NOW)
+                for device in DEVICES
+                for i in range(6)
+            ]
+        )
+        clock.time_us += SECOND
+        site.roll()
+        for level in LEVELS:
+            check_repair(site, level)

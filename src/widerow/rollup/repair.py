@@ -1,0 +1,101 @@
+"""Mending what a check found: each record that is wrong, and nothing beside it.
+
+Rule 1: a record is replaced by the one that was computed, at a version of its own; what should not be there is removed up to
+the version it has. Its neighbours in the row keep their bytes and their versions.
+Rule 2: the version is an instant from before the inputs were read, as when rolling: whoever rolls later wins.
+Rule 3: in order of levels, so that an interruption leaves nothing above that is newer than what it is of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from widerow.engine.port import Engine, Span
+from widerow.engine.rows import Key, Rows
+from widerow.model.arrays import lengths
+from widerow.model.batch import CellKind
+from widerow.model.names import Coded, Names
+from widerow.model.tenant import GUARD_US, Tenant
+from widerow.model.times import MS, TimeSpan, whole_ms
+from widerow.rollup.compare import Records, rows_of_records
+from widerow.rollup.store import Rollups, kept_at
+from widerow.rollup.verify import Finding, Kind
+from widerow.schema.rollups import HOURS, LEVELS, Level
+
+
+class Repairer:
+    """Safe to share between threads. `tagged` puts on rows of hours what is stored with them of their devices."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        rollups: Rollups,
+        tagged: Callable[[str, Rows], Rows] = lambda _, rows: rows,
+    ) -> None:
+        self._engine, self._rollups, self._tagged = engine, rollups, tagged
+
+    def mend(self, tenant: Tenant, findings: Sequence[Finding], *, read_us: int) -> list[Finding]:
+        """Mend what can be; gives what was. `read_us`: an instant from before the check began."""
+        done = []
+        for level in LEVELS:
+            mine = [f for f in findings if f.level is level and f.mendable]
+            # What is stored may come from a clock that is ahead: that must lose, too.
+            by_version: dict[int, list[Finding]] = {}
+            for f in mine:
+                if f.kind is not Kind.EXTRA:
+                    by_version.setdefault(max(whole_ms(read_us), f.version_us + MS), []).append(f)
+            for version_us, some in by_version.items():
+                self._write(tenant, level, some, version_us)
+            for f in mine:
+                if f.kind is Kind.EXTRA:
+                    self._remove(tenant, f, max(whole_ms(read_us), f.version_us + MS))
+            done += mine
+        return done
+
+    def _write(self, tenant: Tenant, level: Level, findings: Sequence[Finding], version_us: int) -> None:
+        rows = _rows(tenant.name, level, findings, version_us)
+        if level is HOURS and any(f.kind is Kind.MISSING for f in findings):
+            # An hour that lost its whole row lost its tags as well. Where there are any, they stay as they are.
+            device = rows.keys["device_id"]
+            assert isinstance(device, Coded)
+            start_us = np.asarray(rows.keys["start_us"]).tolist()
+            bare = [not self._row(tenant, level, d, s) for d, s in zip(device.to_list(), start_us, strict=True)]
+            empty = np.array(bare, np.bool_)
+            changes = self._rollups.changes(tenant, level, self._tagged(tenant.name, rows.take(empty)))
+            self._engine.write([*changes, *self._rollups.changes(tenant, level, rows.take(~empty))])
+        else:
+            self._engine.write(self._rollups.changes(tenant, level, rows))
+
+    def _remove(self, tenant: Tenant, f: Finding, version_us: int) -> None:
+        key: Key = (tenant.name, f.device, f.start_us - f.start_us % f.level.period_us)
+        table = self._rollups.table(f.level, kept_at(tenant, f.level, f.start_us))
+        span = Span(f.start_us, f.start_us + 1)
+        tags = [_only_tags(rows, version_us) for rows in self._row(tenant, f.level, f.device, f.start_us, f.metric)]
+        self._engine.delete(table, [key], span, version_us=f.version_us, columns=[f.metric])
+        # A tag that has the metric's name went with it.
+        self._engine.write([change for rows in tags for change in self._rollups.changes(tenant, f.level, rows)])
+
+    def _row(self, tenant: Tenant, level: Level, device: str, start_us: int, column: str | None = None) -> list[Rows]:
+        span, columns = TimeSpan(start_us, start_us + 1), [column] if column is not None else None
+        return self._rollups.read(tenant, [device], level, span, metrics=columns, beyond_us=GUARD_US)
+
+
+def _rows(tenant: str, level: Level, findings: Sequence[Finding], version_us: int) -> Rows:
+    devices = sorted({f.device for f in findings})
+    place = {name: i for i, name in enumerate(devices)}
+    records = Records(
+        np.array([place[f.device] for f in findings], np.int64),
+        np.array([f.start_us for f in findings], np.int64),
+        Coded.of([f.metric for f in findings]),
+        Names.of_bytes([f.right for f in findings]),
+        np.full(len(findings), version_us, np.int64),
+    )
+    return rows_of_records(tenant, devices, level, records)
+
+
+def _only_tags(rows: Rows, version_us: int) -> Rows:
+    cells = rows.cells.keep(rows.cells.kind == CellKind.TAG)
+    tags = Rows(rows.keys, np.full(len(rows), version_us), rows.expire_us, cells)
+    return tags.take(lengths(cells.offsets) > 0)

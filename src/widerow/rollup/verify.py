@@ -1,0 +1,276 @@
+"""Whether rollups say what is beneath them: everything is computed again, and compared with what is stored, bit for bit.
+
+Rule 1: what a record should be follows from what is beneath it *as it should be*: minutes from raw reports, hours from these
+minutes, the day from these hours. So one bad record is found as one, and not again in all that stands above it.
+Rule 2: where raw reports are gone the windows are frozen: minutes are taken as they are, an hour is held against its stored
+minutes, a day against its stored hours. That something beneath is not there proves nothing then: it may have expired, or
+never have been; so nothing frozen is ever too much, and what counts more than is left beneath it cannot be mended.
+Rule 3: others may write and roll meanwhile. What differs is wrong only if no mark says that it will be rolled, and if it
+is found the same way once more after the marks were read: by then, whoever removed a mark has stored what it asked for.
+Everything is done by whole days (UTC) of a few devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+import numpy as np
+
+from widerow.engine.port import Engine
+from widerow.engine.rows import Key
+from widerow.model.arrays import Flags, Ints
+from widerow.model.names import Coded, Names
+from widerow.model.tenant import GUARD_US, Tenant
+from widerow.model.times import DAY, HOUR, MINUTE, Clock, TimeSpan
+from widerow.rollup.aggregate import coarser_of, minutes_of
+from widerow.rollup.compare import (
+    NO_RECORDS,
+    Records,
+    count_in,
+    differences,
+    joined,
+    keys_of,
+    records_of,
+    rows_of_records,
+    unreadable,
+)
+from widerow.rollup.store import Rollups, kept_at
+from widerow.schema.rollups import DAYS, DIRTY, DIRTY_DAYS, HOURS, LEVELS, MINUTES, Level
+from widerow.schema.shards import shards_of
+from widerow.schema.table import Table
+from widerow.telemetry.store import Telemetry
+
+_EXPIRING_US = 10 * MINUTE
+"""What expires so soon counts as gone: it might go while it is looked at."""
+
+_UNREADABLE = "its bytes cannot be decoded"
+_NOTHING_BENEATH = f"{_UNREADABLE}, and nothing is left that it could be computed from"
+_MORE_THAN_BENEATH = "it counts more values than what is left beneath it"
+
+
+class Kind(StrEnum):
+    WRONG = "wrong"
+    """It says something else than it should."""
+    MISSING = "missing"
+    EXTRA = "extra"
+    """It is there, and should not be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One record that is not as it should be."""
+
+    kind: Kind
+    device: str
+    level: Level
+    start_us: int
+    metric: str
+    frozen: bool = False
+    """The raw reports of its window are gone."""
+    mendable: bool = True
+    note: str = ""
+    right: bytes = field(default=b"", repr=False)
+    """What should be stored; empty: nothing, or nobody knows."""
+    stored: bytes = field(default=b"", repr=False)
+    version_us: int = 0
+    """Of what is stored."""
+
+    @property
+    def hour_us(self) -> int:
+        return self.start_us - self.start_us % HOUR
+
+
+@dataclass(slots=True)
+class Checked:
+    """What came of a check. Numbers of records are by level."""
+
+    checked: dict[str, int] = field(default_factory=lambda: dict.fromkeys((level.name for level in LEVELS), 0))
+    frozen: dict[str, int] = field(default_factory=lambda: dict.fromkeys((level.name for level in LEVELS), 0))
+    """How many of those checked are of windows whose raw reports are gone."""
+    behind: int = 0
+    """Windows of devices that differ, and are marked: they wait to be rolled."""
+    findings: list[Finding] = field(default_factory=list)
+
+
+class Verifier:
+    """Safe to share between threads."""
+
+    def __init__(self, engine: Engine, telemetry: Telemetry, rollups: Rollups, clock: Clock) -> None:
+        self._engine, self._telemetry, self._rollups, self._clock = engine, telemetry, rollups, clock
+
+    def check(self, tenant: Tenant, devices: Sequence[str], day_us: int) -> Checked:
+        """All levels of a day of some devices, each given once."""
+        seen = self._look(tenant, devices, day_us)
+        if not seen.findings:
+            return seen
+        suspects = self._unmarked(tenant, day_us, seen.findings)
+        if suspects:
+            again = self._look(tenant, sorted({f.device for f in suspects}), day_us)
+            suspects &= set(again.findings)
+        seen.behind = len({(f.device, f.level.name, f.start_us) for f in seen.findings if f not in suspects})
+        seen.findings = [f for f in seen.findings if f in suspects]
+        return seen
+
+    def _look(self, tenant: Tenant, devices: Sequence[str], day_us: int) -> Checked:
+        """Compute and compare once, whatever is marked."""
+        span, done = TimeSpan(day_us, day_us + DAY), Checked()
+        stored = {
+            level: records_of(self._rollups.read(tenant, devices, level, span, beyond_us=GUARD_US), devices)
+            for level in LEVELS
+        }
+        day = _Day(tenant, devices, day_us, self._clock.now_us(), done)
+        minutes, hours = self._from_raw(day)
+        new_minutes, old_minutes = day.parted(stored[MINUTES])
+        new_hours, old_hours = day.parted(stored[HOURS])
+        day.compare(MINUTES, minutes, new_minutes)
+        day.compare(HOURS, hours, new_hours)
+        good, lost = day.compare_frozen(MINUTES, NO_RECORDS, old_minutes)
+        good = good.take(np.isin(_hour(good.start_us), day.minutes_kept))
+        good, lost = day.compare_frozen(HOURS, day.above(HOURS, good, without=lost), old_hours)
+        if not day.frozen:
+            day.compare(DAYS, day.above(DAYS, hours), stored[DAYS])
+        elif day.hours_kept:
+            day.compare_frozen(DAYS, day.above(DAYS, joined([hours, good]), without=lost), stored[DAYS])
+        else:
+            day.compare_frozen(DAYS, NO_RECORDS, stored[DAYS])
+        return done
+
+    def _from_raw(self, day: _Day) -> tuple[Records, Records]:
+        """Minutes and hours as they should be, where there are raw reports. An hour of these is in memory at a time."""
+        minutes, hours = [], []
+        name = day.tenant.name
+        for hour_us in day.raw_hours:
+            span = TimeSpan(hour_us, hour_us + HOUR)
+            raw = self._telemetry.read_many(day.tenant, day.devices, span, beyond_us=GUARD_US)
+            if raw:
+                rows = minutes_of(name, raw, version_us=0)
+                minutes.append(records_of([rows], day.devices))
+                hours.append(records_of([coarser_of(name, [rows], HOURS, version_us=0)], day.devices))
+        return joined(minutes), joined(hours)
+
+    def _unmarked(self, tenant: Tenant, day_us: int, findings: Sequence[Finding]) -> set[Finding]:
+        """Those of windows that nobody is going to roll again. A day waits for all its hours, too."""
+        wanted: set[tuple[str, int]] = set()
+        for f in findings:
+            wanted |= {(f.device, hour) for hour in _hours(day_us)} if f.level is DAYS else {(f.device, f.hour_us)}
+        of_days = sorted({f.device for f in findings if f.level is DAYS})
+        # Hours first: when one is rolled, its day is marked before its own mark goes.
+        hours = self._marked(tenant.name, DIRTY, sorted(wanted))
+        days = self._marked(tenant.name, DIRTY_DAYS, [(device, day_us) for device in of_days])
+        waiting = {device for device, _ in hours | days}
+        return {f for f in findings if (f.device not in waiting if f.level is DAYS else (f.device, f.hour_us) not in hours)}
+
+    def _marked(self, tenant: str, table: Table, windows: Sequence[tuple[str, int]]) -> set[tuple[str, int]]:
+        """Which of the windows of devices are marked."""
+        shards = shards_of(Names.of([device for device, _ in windows])).tolist()
+        keys: list[Key] = [(tenant, shard, start, device) for shard, (device, start) in zip(shards, windows, strict=True)]
+        found: set[tuple[str, int]] = set()
+        for rows in self._engine.scan(table, keys) if keys else ():
+            device = rows.keys["device_id"]
+            assert isinstance(device, Coded)
+            found |= set(zip(device.to_list(), np.asarray(rows.keys[table.clustering[0].name]).tolist(), strict=True))
+        return found
+
+
+class _Day:
+    """A day of some devices: what of it is still there, and how its records compare. What is found goes into `done`."""
+
+    def __init__(self, tenant: Tenant, devices: Sequence[str], day_us: int, now_us: int, done: Checked) -> None:
+        self.tenant, self.devices, self._done = tenant, devices, done
+        hours = _hours(day_us)
+        self.raw_hours = [hour for hour in hours if _raw_is_there(tenant, hour, now_us)]
+        self.frozen = len(self.raw_hours) < len(hours)
+        self.minutes_kept = [hour for hour in hours if _is_there(tenant, MINUTES, hour, now_us)]
+        self.hours_kept = all(hour in self.raw_hours or _is_there(tenant, HOURS, hour, now_us) for hour in hours)
+
+    def parted(self, records: Records) -> tuple[Records, Records]:
+        """Those of hours that have their raw reports, and those of hours that are frozen."""
+        fresh = np.isin(_hour(records.start_us), self.raw_hours)
+        return records.take(fresh), records.take(~fresh)
+
+    def above(self, level: Level, finer: Records, *, without: Records = NO_RECORDS) -> Records:
+        """The windows of a level from records beneath it; but for those that others, which are lost, are part of."""
+        if not len(finer):
+            return NO_RECORDS
+        rows = rows_of_records(self.tenant.name, self.devices, level, finer)
+        made = records_of([coarser_of(self.tenant.name, [rows], level, version_us=0)], self.devices)
+        start_us = without.start_us - without.start_us % level.width_us
+        return _others(made, Records(without.device, start_us, without.metric, without.record, without.version_us))
+
+    def compare(self, level: Level, right: Records, stored: Records) -> None:
+        """Where all that is beneath is there."""
+        found = differences(right, stored)
+        self._done.checked[level.name] += len(right) + len(found.extra)
+        self._wrong(level, right.take(found.right), stored.take(found.stored), frozen=False)
+        self._add(Kind.MISSING, level, right.take(found.missing))
+        self._add(Kind.EXTRA, level, stored.take(found.extra))
+
+    def compare_frozen(self, level: Level, computed: Records, stored: Records) -> tuple[Records, Records]:
+        """Where something beneath may be gone. Gives the best that is known of the windows, and what is lost for good."""
+        found = differences(computed, stored)
+        for counts in (self._done.checked, self._done.frozen):
+            counts[level.name] += len(stored) + len(found.missing)
+        less = self._wrong(level, computed.take(found.right), stored.take(found.stored), frozen=True)
+        self._add(Kind.MISSING, level, computed.take(found.missing), frozen=True)
+        lost = unreadable(self.tenant.name, self.devices, level, stored)
+        lost[found.stored] = False
+        self._add(Kind.WRONG, level, stored.take(lost), frozen=True, mendable=False, note=_NOTHING_BENEATH)
+        better = np.ones(len(computed), np.bool_)
+        better[found.right[less]] = False
+        computed = computed.take(better)
+        return joined([computed, _others(stored.take(~lost), computed)]), stored.take(lost)
+
+    def _wrong(self, level: Level, right: Records, stored: Records, *, frozen: bool) -> Flags:
+        """Pairs that differ. Gives those of which what is stored is better: it counts more than what is left beneath it."""
+        bad = unreadable(self.tenant.name, self.devices, level, stored)
+        less = np.zeros(len(stored), np.bool_)
+        for i, finding in enumerate(self._findings(Kind.WRONG, level, stored)):
+            record = right.record.bytes_at(i)
+            less[i] = frozen and not bad[i] and count_in(finding.stored) > count_in(record)
+            note = _UNREADABLE if bad[i] else _MORE_THAN_BENEATH if less[i] else ""
+            self._done.findings.append(replace(finding, frozen=frozen, mendable=not less[i], note=note, right=record))
+        return less
+
+    def _add(
+        self, kind: Kind, level: Level, records: Records, *, frozen: bool = False, mendable: bool = True, note: str = ""
+    ) -> None:
+        self._done.findings += [
+            replace(f, frozen=frozen, mendable=mendable, note=note) for f in self._findings(kind, level, records)
+        ]
+
+    def _findings(self, kind: Kind, level: Level, records: Records) -> Iterator[Finding]:
+        for i in range(len(records)):
+            device, start_us, metric = self.devices[int(records.device[i])], int(records.start_us[i]), records.metric[i]
+            if kind is Kind.MISSING:
+                yield Finding(kind, device, level, start_us, metric, right=records.record.bytes_at(i))
+            else:
+                stored, version_us = records.record.bytes_at(i), int(records.version_us[i])
+                yield Finding(kind, device, level, start_us, metric, stored=stored, version_us=version_us)
+
+
+def _others(records: Records, known: Records) -> Records:
+    """Those that are not among the known ones, by device, window and metric."""
+    keys, known_keys = keys_of(records, known)
+    return records.take(~np.isin(keys, known_keys))
+
+
+def _hours(day_us: int) -> range:
+    return range(day_us, day_us + DAY, HOUR)
+
+
+def _hour(time_us: Ints) -> Ints:
+    return time_us - time_us % HOUR
+
+
+def _raw_is_there(tenant: Tenant, hour_us: int, now_us: int) -> bool:
+    """Whether no raw report of an hour is gone yet."""
+    keeps = {tenant.raw_keep_us(hour_us), *(e.raw_us for e in tenant.raw_epochs if hour_us < e.from_us < hour_us + HOUR)}
+    return all(keep_us == 0 or hour_us > now_us - keep_us - GUARD_US + _EXPIRING_US for keep_us in keeps)
+
+
+def _is_there(tenant: Tenant, level: Level, hour_us: int, now_us: int) -> bool:
+    """The same for the windows of a level that begin in the hour."""
+    keeps = {kept_at(tenant, level, hour_us), kept_at(tenant, level, hour_us + HOUR - 1)}
+    return all(keep_us == 0 or hour_us > now_us - keep_us - GUARD_US + _EXPIRING_US for keep_us in keeps)
