@@ -206,8 +206,8 @@ class RollupSuite:
         site, began_us = Site(engine, clock), NOW - NOW % DAY - DAY
         site.write(
             [
-                Report(device, began_us + i * 20 * MINUTE, {"temp": i / 4, "flow": float(i)}, {"type": "tag"}, NOW)
-                for device in DEVICES
+                Report(device, began_us + i * 20 * MINUTE, {"temp": i / 4 + k, "flow": float(i)}, {"type": "tag"}, NOW)
+                for k, device in enumerate(DEVICES)
                 for i in range(6)
             ]
         )
