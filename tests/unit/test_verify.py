@@ -14,8 +14,9 @@ from widerow.engine.port import Engine
 from widerow.engine.rocksdb import RocksEngine
 from widerow.model.batch import Report
 from widerow.model.tenant import GUARD_US, Retention
-from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND, ManualClock
+from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND, ManualClock, TimeSpan
 from widerow.rollup.compare import count_in
+from widerow.rollup.erase import Eraser
 from widerow.rollup.repair import Repairer
 from widerow.rollup.verify import Checked, Finding, Kind, Verifier
 from widerow.schema.rollups import DAYS, HOURS, LEVELS, MINUTES, Level
@@ -204,3 +205,23 @@ def test_what_was_erased_is_not_missing(site: Site) -> None:
     done = check(site)
     assert (done.findings, done.behind) == ([], 0)
     assert done.checked == {"minute": 2 * 36, "hour": 2 * 3, "day": 2}
+
+
+@pytest.mark.parametrize("passed_us", [0, 40 * DAY], ids=["with raw reports", "frozen"])
+def test_what_was_erased_in_part_is_behind_until_that_is_worked_off_and_right_then(site: Site, passed_us: int) -> None:
+    filled(site)
+    site.clock.time_us += passed_us
+    span = TimeSpan(HOUR_US + 10 * MINUTE, HOUR_US + 20 * MINUTE)
+    mark = site.telemetry.erase(site.tenant, device="a", metric="temp", span=span)
+    assert (check(site).findings, bool(check(site).behind)) == ([], True)
+    eraser = Eraser(site.engine, site.rollups, site.marks, site.roller, site.windows, site.clock)
+    site.clock.time_us += SECOND
+    for name, unfinished, place in site.telemetry.erasure.unfinished():
+        eraser.purge(site.tenant, unfinished, ["a"], name)
+        site.telemetry.erasure.finish(name, mark, place)
+    assert (check(site).findings, bool(check(site).behind)) == ([], True)
+    site.clock.time_us += SECOND
+    site.roll()
+    assert (check(site).findings, check(site).behind) == ([], 0)
+    # The minutes that were erased, or all of their hour.
+    assert check(site).checked == {"minute": 2 * 2 * 36 - 2, "hour": 2 * 2 * 3 - bool(passed_us), "day": 4}

@@ -40,6 +40,7 @@ from widerow.rollup.store import Rollups, kept_at
 from widerow.schema.rollups import DAYS, DIRTY, DIRTY_DAYS, HOURS, LEVELS, MINUTES, Level
 from widerow.schema.shards import shards_of
 from widerow.schema.table import Table
+from widerow.telemetry.erasure import Mark
 from widerow.telemetry.store import Telemetry
 
 _EXPIRING_US = 10 * MINUTE
@@ -105,7 +106,7 @@ class Verifier:
         seen = self._look(tenant, devices, day_us)
         if not seen.findings:
             return seen
-        suspects = self._unmarked(tenant, day_us, seen.findings)
+        suspects = self._unmarked(tenant, day_us, self._untouched(tenant, seen.findings))
         if suspects:
             again = self._look(tenant, sorted({f.device for f in suspects}), day_us)
             suspects &= set(again.findings)
@@ -120,7 +121,8 @@ class Verifier:
             level: records_of(self._rollups.read(tenant, devices, level, span, beyond_us=GUARD_US), devices)
             for level in LEVELS
         }
-        day = _Day(tenant, devices, day_us, self._clock.now_us(), done)
+        erased = self._telemetry.erasure.marks(tenant.name).partial
+        day = _Day(tenant, devices, day_us, self._clock.now_us(), erased, done)
         minutes, hours = self._from_raw(day)
         new_minutes, old_minutes = day.parted(stored[MINUTES])
         new_hours, old_hours = day.parted(stored[HOURS])
@@ -150,6 +152,13 @@ class Verifier:
                 hours.append(records_of([coarser_of(name, [rows], HOURS, version_us=0)], day.devices))
         return joined(minutes), joined(hours)
 
+    def _untouched(self, tenant: Tenant, findings: Sequence[Finding]) -> list[Finding]:
+        """Those that no erasure which is still under way explains: it has records removed, and marks what follows."""
+        if not self._telemetry.erasure.marks(tenant.name).partial:
+            return list(findings)
+        open_ = [mark for name, mark, _ in self._telemetry.erasure.unfinished() if name == tenant.name]
+        return [f for f in findings if not _is_erased(open_, f)]
+
     def _unmarked(self, tenant: Tenant, day_us: int, findings: Sequence[Finding]) -> set[Finding]:
         """Those of windows that nobody is going to roll again. A day waits for all its hours, too."""
         wanted: set[tuple[str, int]] = set()
@@ -177,8 +186,10 @@ class Verifier:
 class _Day:
     """A day of some devices: what of it is still there, and how its records compare. What is found goes into `done`."""
 
-    def __init__(self, tenant: Tenant, devices: Sequence[str], day_us: int, now_us: int, done: Checked) -> None:
-        self.tenant, self.devices, self._done = tenant, devices, done
+    def __init__(
+        self, tenant: Tenant, devices: Sequence[str], day_us: int, now_us: int, erased: Sequence[Mark], done: Checked
+    ) -> None:
+        self.tenant, self.devices, self._erased, self._done = tenant, devices, erased, done
         hours = _hours(day_us)
         self.raw_hours = [hour for hour in hours if _raw_is_there(tenant, hour, now_us)]
         self.frozen = len(self.raw_hours) < len(hours)
@@ -210,15 +221,19 @@ class _Day:
     def compare_frozen(self, level: Level, computed: Records, stored: Records) -> tuple[Records, Records]:
         """Where something beneath may be gone. Gives the best that is known of the windows, and what is lost for good."""
         found = differences(computed, stored)
-        for counts in (self._done.checked, self._done.frozen):
-            counts[level.name] += len(stored) + len(found.missing)
         less = self._wrong(level, computed.take(found.right), stored.take(found.stored), frozen=True)
-        self._add(Kind.MISSING, level, computed.take(found.missing), frozen=True)
+        better = np.ones(len(computed), np.bool_)
+        better[found.right[less]] = False
+        if level is HOURS and self._erased:  # of a frozen hour that was erased in part nothing is kept
+            absent = self._findings(Kind.MISSING, level, computed.take(found.missing))
+            better[found.missing] = [not _is_erased(self._erased, f) for f in absent]
+        missing = found.missing[better[found.missing]]
+        for counts in (self._done.checked, self._done.frozen):
+            counts[level.name] += len(stored) + len(missing)
+        self._add(Kind.MISSING, level, computed.take(missing), frozen=True)
         lost = unreadable(self.tenant.name, self.devices, level, stored)
         lost[found.stored] = False
         self._add(Kind.WRONG, level, stored.take(lost), frozen=True, mendable=False, note=_NOTHING_BENEATH)
-        better = np.ones(len(computed), np.bool_)
-        better[found.right[less]] = False
         computed = computed.take(better)
         return joined([computed, _others(stored.take(~lost), computed)]), stored.take(lost)
 
@@ -254,6 +269,18 @@ def _others(records: Records, known: Records) -> Records:
     """Those that are not among the known ones, by device, window and metric."""
     keys, known_keys = keys_of(records, known)
     return records.take(~np.isin(keys, known_keys))
+
+
+def _is_erased(marks: Sequence[Mark], f: Finding) -> bool:
+    """Whether one of the marks touches its window."""
+    stop_us = f.start_us + f.level.width_us
+    return any(
+        mark.device in ("", f.device)
+        and mark.metric in ("", f.metric)
+        and mark.span.start_us < stop_us
+        and mark.span.stop_us > f.start_us
+        for mark in marks
+    )
 
 
 def _hours(day_us: int) -> range:
