@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from widerow.model.tenant import GUARD_US
 from widerow.model.times import DAY, HOUR, MINUTE, format_duration
-from widerow.schema.table import KeyColumn, Table, Window
+from widerow.schema.table import KeyColumn, Moment, Summaries, Table, Window
 from widerow.schema.tables import window_width_us
 
 
@@ -22,14 +22,20 @@ class Level:
     table: str
     width_us: int
     period_us: int
+    known_as: tuple[str, str]
+    """What people call a period and a window."""
 
 
-MINUTES = Level("minute", "telemetry_1min", MINUTE, DAY)
-HOURS = Level("hour", "telemetry_hourly", HOUR, 30 * DAY)
-DAYS = Level("day", "telemetry_daily", DAY, 3600 * DAY)
+MINUTES = Level("minute", "telemetry_1min", MINUTE, DAY, ("day", "minute"))
+HOURS = Level("hour", "telemetry_hourly", HOUR, 30 * DAY, ("period", "hour_bucket"))
+DAYS = Level("day", "telemetry_daily", DAY, 365 * DAY, ("period", "day"))
 LEVELS = (MINUTES, HOURS, DAYS)
 """From fine to coarse. Windows and periods begin at multiples of their widths since 1970, in UTC."""
 
+STATISTICS = tuple(
+    "count min max sum avg stddev p50 p95 p99 increase first first_time last last_time".split()  # noqa: SIM905 - a line
+)
+"""What people see of a rollup, where an engine has columns for it."""
 
 _SHARD = (KeyColumn("tenant_id"), KeyColumn("shard", "int"))
 _SINCE = ("since_us",)
@@ -52,10 +58,13 @@ MARK_TABLES = (DIRTY, DIRTY_DAYS, DIRTY_FLEET)
 def rollups(level: Level, keep_us: int) -> Table:
     """The rollups of one level and retention class (0: for ever)."""
     width_us = -(-window_width_us(keep_us) // level.period_us) * level.period_us  # a period never outlives its window
+    period, window = level.known_as
     return Table(
         f"{level.table}_{format_duration(keep_us) if keep_us else 'forever'}",
         partition=(KeyColumn("tenant_id"), KeyColumn("device_id"), KeyColumn("period", "int")),
         clustering=(KeyColumn("start_us", "int", descending=True),),
         window=Window("period", width_us, keep_us + GUARD_US) if keep_us else None,
         prefix=f"agg#{level.name}",
+        moments=(Moment("period", level.period_us, period), Moment("start_us", level.width_us, window)),
+        summaries=Summaries("start_us", tuple((name, name) for name in STATISTICS)),
     )

@@ -35,6 +35,31 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Moment:
+    """A key column that is a point in time: microseconds since 1970, always a multiple of `multiple_us`.
+
+    An engine that has types for days or milliseconds may use one, under the name by which people know the column.
+    """
+
+    column: str
+    multiple_us: int
+    known_as: str
+
+
+@dataclass(frozen=True, slots=True)
+class Summaries:
+    """The records are rollups. They are written again when reports come late, and say things that people like to see.
+
+    An engine that has columns shows `columns`: pairs of a column's name and the statistic of the record that stands in it.
+    They are for people alone. What is read back is the record.
+    """
+
+    begin: str
+    """The key column with the begin of a record's window."""
+    columns: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     name: str
     partition: tuple[KeyColumn, ...]
@@ -45,6 +70,9 @@ class Table:
     window: Window | None = None
     prefix: str = ""
     """What its keys begin with where a key is one readable string: parts joined by `#`, such as `agg#hour`."""
+    moments: tuple[Moment, ...] = ()
+    summaries: Summaries | None = None
+    """Of sparse tables whose records are rollups."""
 
     def __post_init__(self) -> None:
         if any(c.descending for c in self.partition):
@@ -53,6 +81,11 @@ class Table:
             raise ValueError(f"{self.name}: a conditional table has fixed columns")
         if self.window and self.window.column not in [c.name for c in self.partition if c.type == "int"]:
             raise ValueError(f"{self.name}: the window's column must be an int of the partition key")
+        ints = [c.name for c in self.key if c.type == "int"]
+        if self.summaries and (self.columns or self.summaries.begin not in ints):
+            raise ValueError(f"{self.name}: rollups are in sparse tables, with an int of the key for when each begins")
+        if self.moments and (self.columns or any(m.column not in ints or m.multiple_us < 1 for m in self.moments)):
+            raise ValueError(f"{self.name}: moments are ints of the key of a sparse table")
         if len(self.columns) > 32:
             raise ValueError(f"{self.name}: at most 32 fixed columns")
 

@@ -25,10 +25,13 @@ class Reader:
         self._key_length = len(table.key)
         self._single = len(table.partition) == 1 and table.partition[0].type == "text"
         self._cells_at = len(table.key) + table.sparse
+        self._moments = [c.name in physical.units for c in table.key] if physical.units else None
 
     def key(self, row: Sequence[Any]) -> Key:
         """The logical key of a CQL row."""
         key = tuple(row[: self._key_length])
+        if self._moments is not None:  # these are read as milliseconds
+            key = tuple([v * MS if moment else v for v, moment in zip(key, self._moments, strict=True)])
         return (unescaped(key[0]), *key[1:]) if self._single else key
 
     def rows(self, found: Sequence[Sequence[Any]]) -> Rows | None:

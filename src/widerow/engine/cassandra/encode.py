@@ -16,8 +16,9 @@ from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStateme
 
 from widerow.engine.cassandra.names import Naming
 from widerow.engine.cassandra.physical import Physical, cell_name, escaped, readable_time
+from widerow.engine.cassandra.summary import packed_columns
 from widerow.engine.rows import Row, Rows
-from widerow.model.arrays import Ints
+from widerow.model.arrays import Ints, lengths
 from widerow.model.batch import CellKind
 from widerow.model.names import Coded
 from widerow.model.times import MAX_TIME_US, MS, SECOND
@@ -41,26 +42,36 @@ class Statements:
     """What is prepared for writing a table."""
 
     write: PreparedStatement
-    name_cells: PreparedStatement | None
+    name_cells: PreparedStatement | None = None
     """For sparse tables."""
+    write_summary: PreparedStatement | None = None
+    delete_row: PreparedStatement | None = None
+    """For tables of rollups."""
 
 
 def batches(physical: Physical, prepared: Statements, rows: Rows, now_us: int, naming: Naming) -> Iterator[Any]:
     """The writes of some rows, each a statement or a batch of one partition."""
-    packer = _SparsePacker(physical, rows, now_us) if physical.table.sparse else _FixedPacker(physical, rows, now_us)
+    packer = _packer(physical, prepared, rows, now_us)
     for group in _by_partition(physical.table, rows):
         batch = _Batch()
         if prepared.name_cells is not None:
             assert isinstance(packer, _SparsePacker)
             batch.put(prepared.name_cells, packer.naming(group, naming))
         for i in group.tolist():
-            for values in packer.statements(i):
+            for statement, values in packer.statements(i):
                 if batch.is_full(values):
                     yield batch.statement()
                     batch = _Batch()
-                batch.put(prepared.write, values)
+                batch.put(statement, values)
         if batch.statements:
             yield batch.statement()
+
+
+def _packer(physical: Physical, prepared: Statements, rows: Rows, now_us: int) -> _SparsePacker | _FixedPacker:
+    if not physical.table.sparse:
+        return _FixedPacker(physical, prepared, rows, now_us)
+    kind = _SummaryPacker if physical.table.summaries else _SparsePacker
+    return kind(physical, prepared, rows, now_us)
 
 
 class _Batch:
@@ -122,17 +133,17 @@ def _canonical(column: Coded) -> Ints:
 class _Packer:
     """The values of every row, packed by columns."""
 
-    def __init__(self, physical: Physical, rows: Rows, now_us: int) -> None:
-        self._table = physical.table
+    def __init__(self, physical: Physical, prepared: Statements, rows: Rows, now_us: int) -> None:
+        self._table, self._prepared = physical.table, prepared
         self._rows, self._now_us = rows, now_us
-        self._keys = list(zip(*_keys(physical.table, rows), strict=True))
+        self._keys = list(zip(*_keys(physical, rows), strict=True))
         self._expires, self._ttl = _lifetimes(rows.expire_us, now_us)
         self._version = _bigints(rows.version_us)
 
 
 class _SparsePacker(_Packer):
-    def __init__(self, physical: Physical, rows: Rows, now_us: int) -> None:
-        super().__init__(physical, rows, now_us)
+    def __init__(self, physical: Physical, prepared: Statements, rows: Rows, now_us: int) -> None:
+        super().__init__(physical, prepared, rows, now_us)
         cells = rows.cells
         names = cells.names.to_list()
         self._names = [name.encode() for name in names]
@@ -143,9 +154,9 @@ class _SparsePacker(_Packer):
         self._kind, self._name, self._text = cells.kind.tolist(), cells.name.tolist(), cells.text.tolist()
         self._cuts = cells.offsets.tolist()
 
-    def statements(self, i: int) -> Iterator[Packed]:
-        """One for each cell of a row. Its tags stand beside each value, for people; they are read from their own cells."""
-        kinds, unset = self._kind, UNSET_VALUE
+    def statements(self, i: int) -> Iterator[tuple[PreparedStatement, Packed]]:
+        """For each cell of a row. Its tags stand beside each value, for people; they are read from their own cells."""
+        kinds, unset, write = self._kind, UNSET_VALUE, self._prepared.write
         found = range(self._cuts[i], self._cuts[i + 1])
         tags = {self._names[self._name[c]]: self._texts[self._text[c]] for c in found if kinds[c] == CellKind.TAG}
         beside = _pack_map(tags) if tags else unset
@@ -153,13 +164,18 @@ class _SparsePacker(_Packer):
         for c in found:
             name = self._name[c]
             if kinds[c] == CellKind.NUMBER:
-                yield [*head, self._numbers[c], unset, unset, beside, end, *key, self._plain[name]]
+                yield write, [*head, self._numbers[c], unset, unset, beside, end, *key, self._plain[name]]
             elif kinds[c] == CellKind.TAG:
-                yield [*head, unset, self._texts[self._text[c]], unset, unset, end, *key, self._tags[name]]
+                yield write, [*head, unset, self._texts[self._text[c]], unset, unset, end, *key, self._tags[name]]
             elif kinds[c] == CellKind.TEXT:
-                yield [*head, unset, self._texts[self._text[c]], unset, beside, end, *key, self._plain[name]]
+                yield write, [*head, unset, self._texts[self._text[c]], unset, beside, end, *key, self._plain[name]]
             else:
-                yield [*head, unset, unset, self._texts[self._text[c]], beside, end, *key, self._plain[name]]
+                yield from self._record(i, c, beside)
+
+    def _record(self, i: int, c: int, beside: Any) -> Iterator[tuple[PreparedStatement, Packed]]:
+        record, key = self._texts[self._text[c]], [*self._keys[i], self._plain[self._name[c]]]
+        head = [self._version[i], self._ttl[i], UNSET_VALUE, UNSET_VALUE]
+        yield self._prepared.write, [*head, record, beside, self._expires[i], *key]
 
     def naming(self, group: Ints, naming: Naming) -> Packed | None:
         """What names the cells of a partition's rows; None where they are named already."""
@@ -178,14 +194,39 @@ class _SparsePacker(_Packer):
         return [_BIGINT.pack(self._now_us), ttl, _pack_set(missing), *partition]
 
 
+class _SummaryPacker(_SparsePacker):
+    """Records are written with what they say."""
+
+    def __init__(self, physical: Physical, prepared: Statements, rows: Rows, now_us: int) -> None:
+        super().__init__(physical, prepared, rows, now_us)
+        assert physical.table.summaries
+        cells, begin = rows.cells, np.asarray(rows.keys[physical.table.summaries.begin])
+        records = np.flatnonzero(cells.kind == CellKind.RECORD)
+        window_us = np.repeat(begin, lengths(cells.offsets))[records]
+        statistics = [statistic for _, statistic in physical.shown]
+        shown = packed_columns(cells.texts.take(cells.text[records]), window_us, statistics)
+        self._shown = dict(zip(records.tolist(), shown, strict=True))
+        self._before = _bigints(rows.version_us - 1)
+        self._nothing = [UNSET_VALUE] * len(statistics)
+
+    def _record(self, i: int, c: int, beside: Any) -> Iterator[tuple[PreparedStatement, Packed]]:
+        shown, key = self._shown[c], [*self._keys[i], self._plain[self._name[c]]]
+        if shown is None:
+            # What an older record showed goes. Nulls would do that, too, but each is a tombstone that reads count.
+            yield self._prepared.delete_row, [self._before[i], *key]
+        record = [self._texts[self._text[c]], beside, self._expires[i]]
+        yield self._prepared.write_summary, [*record, *(shown or self._nothing), *key, self._version[i], self._ttl[i]]
+
+
 class _FixedPacker(_Packer):
-    def statements(self, i: int) -> Iterator[Packed]:
+    def statements(self, i: int) -> Iterator[tuple[PreparedStatement, Packed]]:
         body = pack_row(self._table, self._rows.row(i))
-        yield [self._version[i], self._ttl[i], body, self._expires[i], *self._keys[i]]
+        yield self._prepared.write, [self._version[i], self._ttl[i], body, self._expires[i], *self._keys[i]]
 
 
-def _keys(table: Table, rows: Rows) -> list[Sequence[bytes]]:
+def _keys(physical: Physical, rows: Rows) -> list[Sequence[bytes]]:
     """The key columns of all rows, packed, but for the name of a cell."""
+    table = physical.table
     out: list[Sequence[bytes]] = []
     for k, column in enumerate(table.key):
         values = rows.keys[column.name]
@@ -193,8 +234,10 @@ def _keys(table: Table, rows: Rows) -> list[Sequence[bytes]]:
             single = len(table.partition) == 1 and k == 0
             encoded = [(escaped(t) if single else t).encode() for t in values.names.to_list()]
             out.append([encoded[c] for c in values.codes.tolist()])
+        elif unit := physical.units.get(column.name):
+            out.append(unit.packed(values))
         else:
-            if k >= len(table.partition) and readable_time(column):
+            if k >= len(table.partition) and readable_time(table, column):
                 out.append(_bigints(values // MS))
             out.append(_bigints(values))
     return out

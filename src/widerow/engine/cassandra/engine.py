@@ -95,7 +95,12 @@ class CassandraEngine:
 
     def _prepared(self, table: Table) -> Statements:
         physical, prepare = self._physical[table.name], self._connection.prepare
-        return Statements(prepare(physical.write()), prepare(physical.name_cells()) if table.sparse else None)
+        return Statements(
+            prepare(physical.write()),
+            prepare(physical.name_cells()) if table.sparse else None,
+            prepare(physical.write_summary()) if table.summaries else None,
+            prepare(physical.delete_row()) if table.summaries else None,
+        )
 
     def _checked(self, table: Table, rows: Rows, now_us: int) -> Rows:
         """What of the rows is to be written."""
@@ -208,6 +213,7 @@ class CassandraEngine:
         elif columns is not None:
             self._connection.execute_all(self._cell_deletes(physical, partitions, span, version_us, columns))
         else:
+            partitions = [p for p in partitions if physical.can_hold(p)]
             low, low_values, high, high_values = physical.delete_bounds(span)
             statement = self._connection.prepare(physical.delete(low=low, high=high))
             self._connection.execute_all(

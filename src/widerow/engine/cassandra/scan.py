@@ -134,8 +134,10 @@ class Scan:
             yield from self._chunks(self._pages(future), resumed)
 
     def _gone(self, key: Key) -> bool:
-        """Whether the key's window is past."""
+        """Whether there can be no rows: the key's window is past, or its moments are none."""
         window = self._table.window
+        if not self._physical.can_hold(key):
+            return True
         if window is None:
             return False
         bucket = int(key[[c.name for c in self._table.partition].index(window.column)])
