@@ -325,8 +325,9 @@ def test_a_window_that_is_none_is_refused(rolled: Rolled) -> None:
 # -- sizes
 
 
-def records_of(level: Level, windows: int, metrics: int, start_us: int) -> list[Fragment]:
-    """Windows of a device that reports each 10 s, numbers with two decimals."""
+def records_of(level: Level, keep_us: int, metrics: int, start_us: int) -> list[Fragment]:
+    """A period's windows of a device that reports each 10 s, numbers with two decimals."""
+    windows = level.period_us // level.width_us
     each, n = level.width_us // (10 * SECOND), windows * metrics
     random = np.random.default_rng(7)
     values = np.round(20 + 5 * random.standard_normal(n * each), 2)
@@ -344,8 +345,8 @@ def records_of(level: Level, windows: int, metrics: int, start_us: int) -> list[
         Fragment(
             (*key, start_us + w * level.width_us),
             {f"channel-{m:04d}": records[w * metrics + m] for m in range(metrics)},
-            start_us - start_us % MS,
-            start_us + 10_000 * DAY,
+            start_us + (w * level.width_us // HOUR + 1) * HOUR,  # rolled when its hour is over
+            start_us + (w + 1) * level.width_us + keep_us + GUARD_US,
         )
         for w in range(windows)
     ]
@@ -359,7 +360,7 @@ def test_a_period_of_a_device_is_a_partition_of_less_than_10_mib(
     table = rollups(level, keep_us)
     rolled.site.engine.apply([table])
     windows, start_us = level.period_us // level.width_us, rolled.begin_us - rolled.begin_us % level.period_us
-    rows = rows_from(table, records_of(level, windows, 10, start_us))
+    rows = rows_from(table, records_of(level, keep_us, 10, start_us))
     began_s = time.perf_counter()
     rolled.site.engine.write([(table, rows)])
     took_s = time.perf_counter() - began_s
