@@ -29,8 +29,9 @@ from widerow.engine.port import Span
 from widerow.engine.rows import rows_of
 from widerow.keys import KeySpec
 from widerow.model.errors import ConfigError
+from widerow.model.tenant import GUARD_US
 from widerow.model.times import DAY, HOUR, MS, SECOND, ManualClock
-from widerow.schema.rollups import HOURS, rollups
+from widerow.schema.rollups import HOURS, LEVELS, rollups
 from widerow.schema.tables import DEVICE_VERSIONS, DEVICES, LAST_SEEN, TABLES, telemetry
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "format" / "bigtable.md"
@@ -104,6 +105,20 @@ def test_rollups_lie_under_a_prefix_of_their_own(engine: BigtableEngine) -> None
     span = Span(BUCKET_US - HOUR, BUCKET_US)
     assert [key for key, _ in logical(engine, table, [partition], span)[partition]] == [(BUCKET_US - HOUR,)]
     assert [len(rows) for rows in logical(engine, table, None, limit=2).values()] == [2]
+
+
+def test_a_rollup_costs_one_cell_as_its_key_says_when_it_expires(engine: BigtableEngine) -> None:
+    for level in LEVELS:
+        table = rollups(level, 400 * DAY)
+        engine.apply([table])
+        start_us = BUCKET_US - BUCKET_US % level.width_us
+        key = ("acme", "pump 1", start_us - start_us % level.period_us, start_us)
+        expire_us = start_us + level.width_us + 400 * DAY + GUARD_US
+        engine.write([(table, rows_from(table, [Fragment(key, {"temp": b"\x02"}, EVENT_US // MS * MS, expire_us)]))])
+        ((_, cells),) = stored(engine, table.name).items()
+        assert cells == {"stats:temp": b"\x02"}
+        ((_, row),) = logical(engine, table, [key[:3]])[key[:3]]
+        assert row["temp"].expire_us == expire_us
 
 
 def test_an_expiry_of_its_own_stands_beside_the_cell(engine: BigtableEngine) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from itertools import pairwise
@@ -20,7 +20,7 @@ from cassandra.cluster import Cluster, Session
 from contract.rollup_suite import Site
 from servers.cassandra import Cassandra
 from servers.sstables import flush, partitions
-from widerow.codec.record import decode, encode_stats, encode_values
+from widerow.codec.record import decode, encode_stats
 from widerow.codec.stats import Stats
 from widerow.engine.cassandra import CassandraEngine, CassandraSettings
 from widerow.engine.contract import logical
@@ -29,7 +29,6 @@ from widerow.engine.memory import MemoryEngine
 from widerow.engine.port import Engine, Span
 from widerow.engine.rows import NEVER
 from widerow.model.batch import Report
-from widerow.model.names import Names
 from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND, ManualClock, SystemClock, TimeSpan, whole_ms
 from widerow.schema.rollups import DAYS, HOURS, LEVELS, MINUTES, Level, rollups
@@ -205,10 +204,15 @@ def test_columns_have_the_version_and_the_lifetime_of_their_record(session: Sess
 # -- rewriting
 
 
-def record_of(values: list[float], start_us: int) -> bytes:
-    at = np.array([start_us + k * SECOND for k in range(len(values))], np.int64)
-    records = encode_values(np.array([start_us]), at, np.array(values), np.array([0, len(values)]))
-    return records.bytes_at(0)
+def record_of(hundredths: Sequence[int], offset_ms: int = 0, step_ms: int = 10_000) -> bytes:
+    """A record of a few values, byte by byte as docs/format/rollup.md has it."""
+    steps = [after - before for before, after in pairwise([0, *hundredths])]
+    head = (len(hundredths), offset_ms, (len(hundredths) - 1) * step_ms)
+    return bytes([1, 0x82]) + b"".join(map(varint, (*head, *(2 * s if s >= 0 else -2 * s - 1 for s in steps))))
+
+
+def varint(number: int) -> bytes:
+    return bytes([number]) if number < 128 else bytes([number & 127 | 128]) + varint(number >> 7)
 
 
 def test_columns_follow_the_greatest_version_whatever_it_says(session: Session, rolled: Rolled) -> None:
@@ -216,7 +220,7 @@ def test_columns_follow_the_greatest_version_whatever_it_says(session: Session, 
     start_us = rolled.begin_us - rolled.begin_us % DAY
     partition = ("acme", "rewritten", start_us - start_us % HOURS.period_us)
     version_us = whole_ms(rolled.site.clock.time_us)
-    one, two, none = record_of([1.0], start_us), record_of([1.0, 2.0], start_us), b"\x63of a newer release"
+    one, two, none = record_of([100]), record_of([100, 200]), b"\x63of a newer release"
 
     def check(record: bytes, version: int, want: tuple[bytes, int | None, float | None]) -> None:
         fragment = Fragment((*partition, start_us), {"temp": record}, version_us + version * MS, start_us + 400 * DAY)
@@ -241,10 +245,10 @@ def test_a_broken_record_does_not_hide_its_neighbours(session: Session, rolled: 
     start_us = rolled.begin_us - rolled.begin_us % DAY
     key = ("acme", "broken", start_us - start_us % DAYS.period_us, start_us)
     cells: dict[str | Tag, float | str | bytes] = {
-        "a": record_of([1.0], start_us),
+        "a": record_of([100]),
         "b": b"\x01\x02",
         "c": b"",
-        "d": record_of([3.0], start_us),
+        "d": record_of([300]),
         "e": "a text",
         "f": 7.0,
     }
@@ -327,19 +331,15 @@ def test_a_window_that_is_none_is_refused(rolled: Rolled) -> None:
 
 def records_of(level: Level, keep_us: int, metrics: int, start_us: int) -> list[Fragment]:
     """A period's windows of a device that reports each 10 s, numbers with two decimals."""
-    windows = level.period_us // level.width_us
-    each, n = level.width_us // (10 * SECOND), windows * metrics
-    random = np.random.default_rng(7)
-    values = np.round(20 + 5 * random.standard_normal(n * each), 2)
-    window_us = start_us + np.repeat(np.arange(windows), metrics) * level.width_us
-    time_us = np.repeat(window_us, each) + np.tile(np.arange(each) * 10 * SECOND, n)
-    offsets = np.arange(n + 1) * each
-    made: Names
+    windows, each = level.period_us // level.width_us, level.width_us // (10 * SECOND)
+    values = np.rint(2000 + 500 * np.random.default_rng(7).standard_normal((windows * metrics, each))).astype(int)
     if level is MINUTES:
-        made = encode_values(window_us, time_us, values, offsets)
+        records = [record_of(some) for some in values.tolist()]
     else:
-        made = encode_stats(window_us, Stats.of(time_us, values, offsets))
-    records = made.to_bytes_list()
+        window_us = start_us + np.repeat(np.arange(windows), metrics) * level.width_us
+        time_us = (window_us[:, None] + np.arange(each) * 10 * SECOND).ravel()
+        stats = Stats.of(time_us, values.ravel() / 100, np.arange(windows * metrics + 1) * each)
+        records = encode_stats(window_us, stats).to_bytes_list()
     key = ("acme", "sized", start_us)
     return [
         Fragment(

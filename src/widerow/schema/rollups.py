@@ -63,7 +63,8 @@ def rollups(level: Level, keep_us: int) -> Table:
         f"{level.table}_{format_duration(keep_us) if keep_us else 'forever'}",
         partition=(KeyColumn("tenant_id"), KeyColumn("device_id"), KeyColumn("period", "int")),
         clustering=(KeyColumn("start_us", "int", descending=True),),
-        window=Window("period", width_us, keep_us + GUARD_US) if keep_us else None,
+        # A row is kept from the end of its window on. Engines count from the begin, which is in its key.
+        window=Window("period", width_us, level.width_us + keep_us + GUARD_US) if keep_us else None,
         prefix=f"agg#{level.name}",
         moments=(Moment("period", level.period_us, period), Moment("start_us", level.width_us, window)),
         summaries=Summaries("start_us", tuple((name, name) for name in STATISTICS)),

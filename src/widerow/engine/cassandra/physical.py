@@ -202,10 +202,14 @@ class Physical:
         where = " AND ".join(filter(None, [_all_equal(self.partition), low, high]))
         return f"SELECT {', '.join([*self.selected, 'cell_names'])} FROM {self.name} WHERE {where}"
 
-    def select(self, *, keys: int, low: str = "", high: str = "") -> str:
-        """Rows of one partition: the first `keys` clustering columns equal, the rest within bounds (see `bound`)."""
-        where = " AND ".join(filter(None, [_all_equal([*self.partition, *self.clustering[:keys]]), low, high]))
-        return f"SELECT {', '.join(self.selected)} FROM {self.name} WHERE {where}"
+    def select(self, *, keys: int, low: str = "", high: str = "", named: bool = False) -> str:
+        """Rows of one partition: the first `keys` clustering columns equal, the rest within bounds (see `bound`).
+
+        With `named`, a last value lists the cells wanted. They are picked by the server, from one partition.
+        """
+        names = "metric_name IN ?" if named else ""
+        where = " AND ".join(filter(None, [_all_equal([*self.partition, *self.clustering[:keys]]), low, high, names]))
+        return f"SELECT {', '.join(self.selected)} FROM {self.name} WHERE {where}{' ALLOW FILTERING' if named else ''}"
 
     def select_all(self, *, behind: bool) -> str:
         where = f" WHERE token({', '.join(self.partition)}) > token({', '.join('?' * len(self.partition))})"

@@ -19,7 +19,7 @@ import numpy as np
 
 from widerow.engine.cassandra.cluster import Connection, reported
 from widerow.engine.cassandra.decode import Reader
-from widerow.engine.cassandra.physical import Physical
+from widerow.engine.cassandra.physical import Physical, cell_name
 from widerow.engine.port import Span
 from widerow.engine.rows import Cursor, Key, Rows
 
@@ -29,6 +29,8 @@ PAGE = 5000
 """CQL rows a page."""
 FIRST_PAGE = 100
 """The same where only the first appearances of cells are wanted: mostly the first rows have them all."""
+MOST_NAMES = 20
+"""Of so many cells only these are asked for; of more, everything, as most of it is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,9 @@ class Scan:
         self._connection, self._physical, self._table = connection, physical, physical.table
         self._now_us, self._span, self._limit = now_us, span, limit
         self._reader = Reader(physical, now_us=now_us, columns=columns)
+        self._names: list[list[str]] = []
+        if physical.table.sparse and columns is not None and len(columns) <= MOST_NAMES:
+            self._names = [[cell_name(name, tag=tag) for name in sorted(set(columns)) for tag in (False, True)]]
 
     def run(self, keys: Sequence[Key] | None, after: Cursor | None) -> Iterator[Rows]:
         place = _Place.of(after)
@@ -162,8 +167,8 @@ class Scan:
                 low, low_values = physical.bound(">", len(last)), last
         elif behind:
             return None  # a partition of one row, which was shown
-        cql = physical.select(keys=len(given), low=low, high=high)
-        return self._send(cql, [*values, *low_values, *high_values])
+        cql = physical.select(keys=len(given), low=low, high=high, named=bool(self._names))
+        return self._send(cql, [*values, *low_values, *high_values, *self._names])
 
     def _send(self, cql: str, values: Sequence[Any], page: int = PAGE) -> Any:
         bound = self._connection.prepare(cql).bind(values)
