@@ -99,7 +99,7 @@ def test_a_change_that_changes_nothing_leaves_the_revision_alone(tenants: Tenant
 
 
 def test_of_many_updates_that_saw_the_same_revision_one_succeeds(tenants: Tenants) -> None:
-    tenants.create(titled("0"))
+    tenants.create(titled("as made"))
     outcomes: list[str] = []
     start = threading.Barrier(20)
 
