@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import dataclass
+from statistics import median
 
 from bench.lib.api import counter, series_path, stored_points
 from bench.lib.bodies import Load
@@ -40,6 +42,8 @@ def run(options: argparse.Namespace) -> Figures:
     for form in ("json", "arrow"):
         if form in formats:
             whole_run(figures, f"ingest_{form}", options, form, options.lines)
+    if options.pairs:
+        rollup_pairs(figures, options)
     return figures
 
 
@@ -53,6 +57,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=10_000, help="reports a second of the run that measures latency")
     parser.add_argument("--layout", default="", help="rows or packed; the server's default otherwise")
     parser.add_argument("--folder", help="where stores are made; the system's temporary folder otherwise")
+    parser.add_argument("--pairs", type=int, default=3, help="runs without and with rollups, taking turns")
     parser.add_argument("--quick", action="store_true", help="5 s a run: to see that it works")
     options = parser.parse_args(arguments)
     if options.quick:
@@ -87,6 +92,64 @@ def whole_run(
     figures.add(f"{name}_ack_p99_ms", 1e3 * report.latencies.quantile(0.99), "ms")
     figures.add(f"{name}_rss_peak_mib", rss_mib, "MiB")
     figures.add(f"{name}_bytes_per_metric", disk_bytes / (report.metrics + warm.metrics), "B")
+
+
+def rollup_pairs(figures: Figures, options: argparse.Namespace) -> None:
+    """What rollups cost: the rate with them as a part of the rate without them, the median of pairs.
+
+    Event times run faster than the clock, so hours become due all the time. What is not rolled when the last report is
+    acknowledged counts: the rate with rollups is over the time until everything is rolled.
+    """
+    pairs = [(_rolled_run(options, enabled=0), _rolled_run(options, enabled=1)) for _ in range(options.pairs)]
+    without, with_rollups = zip(*pairs, strict=True)
+    figures.add("ingest_rollups_off_metrics_per_s", median(run.rate for run in without), "metrics/s")
+    figures.add("ingest_rollups_on_metrics_per_s", median(run.rate for run in with_rollups), "metrics/s")
+    figures.add("ingest_rollups_rate_ratio", median(on.rate / off.rate for off, on in pairs), "of the rate without")
+    figures.add("ingest_rollups_cpu_ratio", median(on.cpu_us / off.cpu_us for off, on in pairs), "of the time without")
+    figures.add("ingest_rollups_from_minutes", median(run.from_minutes for run in with_rollups), "of the hours")
+    figures.add("ingest_rollups_catch_up_s", median(run.catch_up_s for run in with_rollups), "s")
+
+
+@dataclass(frozen=True, slots=True)
+class _RolledRun:
+    rate: float
+    """Metrics a second, until everything is rolled."""
+    cpu_us: float
+    """Of the server, for a metric."""
+    from_minutes: float
+    """Which part of the hours was rolled without reading raw reports."""
+    catch_up_s: float
+
+
+def _rolled_run(options: argparse.Namespace, *, enabled: int) -> _RolledRun:
+    settings = {"WIDEROW_ROLLUP_ENABLED": str(enabled), "WIDEROW_ROLLUP_SETTLE_S": "1"}
+    with Server(options.layout, options.folder, settings) as server:
+        feed = feed_of(server, options, "line", options.lines, FASTEST_REPORTS_PER_S)
+        warm = feed.run(connections=options.connections, requests=warm_up_requests(feed.load))
+        cpu_s = server.cpu_s()
+        report = feed.run(connections=options.connections, seconds=options.seconds)
+        began_s = time.monotonic()
+        from_minutes = _await_rolled(server) if enabled else 0.0
+        catch_up_s = time.monotonic() - began_s if enabled else 0.0
+        cpu_s = server.cpu_s() - cpu_s
+        check(server, feed, [warm, report])
+    rate = report.metrics / (report.wall_s + catch_up_s)
+    return _RolledRun(rate, 1e6 * cpu_s / report.metrics, from_minutes, catch_up_s)
+
+
+def _await_rolled(server: Server) -> float:
+    """Until no hour is left that is marked; gives the part of hours that were rolled from their minutes."""
+    deadline = time.monotonic() + 300
+    with server.connection(server.operator_token) as connection:
+        while counter(connection, 'widerow_rollup_pending_windows{level="hour"}'):
+            if time.monotonic() > deadline:
+                raise RuntimeError("hours are still to be rolled after five minutes")
+            time.sleep(0.25)
+        minutes, raw = (
+            counter(connection, f'widerow_rollup_windows_total{{level="hour",source="{source}"}}')
+            for source in ("minutes", "raw")
+        )
+    return minutes / (minutes + raw)
 
 
 def paced_run(figures: Figures, options: argparse.Namespace) -> None:

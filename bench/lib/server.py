@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -26,7 +27,9 @@ _STOP_S = 60.0
 class Server:
     """`widerow serve` on an embedded store in a temporary folder, with the tenant `bench`. A context manager."""
 
-    def __init__(self, layout: str = "", folder: str | None = None) -> None:
+    def __init__(self, layout: str = "", folder: str | None = None, settings: Mapping[str, str] | None = None) -> None:
+        """`settings` are variables of the environment, such as WIDEROW_ROLLUP_ENABLED."""
+        self._environment = {**os.environ, **(settings or {})}
         self._folder = Path(tempfile.mkdtemp(prefix="widerow-bench-", dir=folder))
         self.path = self._folder / "store"
         self.port = _free_port()
@@ -48,6 +51,7 @@ class Server:
                 [*_command("serve"), "--store", self._store, "--port", str(self.port)],
                 stdout=self._log,
                 stderr=self._log,
+                env=self._environment,
             )
             self._await_ready()
         except BaseException:

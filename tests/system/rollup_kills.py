@@ -218,7 +218,13 @@ class Trial:
             service.telemetry.read_many(tenant, DEVICES, TimeSpan(self.began_us - 5 * DAY, self.began_us + HOUR))
         )
         stored = set(
-            zip(points.device.to_list(), points.time_us.tolist(), points.metric.to_list(), points.number.tolist(), strict=True)
+            zip(
+                points.device.to_list(),
+                points.time_us.tolist(),
+                points.metric.to_list(),
+                points.number.tolist(),
+                strict=True,
+            )
         )
         for line in self.ledger.read_bytes().splitlines(keepends=True) if self.ledger.exists() else ():
             if not line.endswith(b"\n"):
