@@ -214,7 +214,7 @@ def test_what_was_erased_in_part_is_behind_until_that_is_worked_off_and_right_th
     span = TimeSpan(HOUR_US + 10 * MINUTE, HOUR_US + 20 * MINUTE)
     mark = site.telemetry.erase(site.tenant, device="a", metric="temp", span=span)
     assert (check(site).findings, bool(check(site).behind)) == ([], True)
-    eraser = Eraser(site.engine, site.rollups, site.marks, site.roller, site.windows, site.clock)
+    eraser = Eraser(site.engine, site.rollups, site.marks, site.roller, site.clock)
     site.clock.time_us += SECOND
     for name, unfinished, place in site.telemetry.erasure.unfinished():
         eraser.purge(site.tenant, unfinished, ["a"], name)

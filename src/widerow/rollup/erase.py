@@ -25,7 +25,6 @@ from widerow.rollup.marks import Marks
 from widerow.rollup.roll import Roller
 from widerow.rollup.store import Rollups
 from widerow.rollup.unit import Unit
-from widerow.rollup.windows import Windows
 from widerow.schema.rollups import DIRTY_DAYS, DIRTY_FLEET, HOURS, LEVELS, MINUTES, Level
 from widerow.schema.shards import shard_of
 from widerow.telemetry.erasure import Mark
@@ -37,11 +36,8 @@ _AHEAD_US = 366 * DAY
 class Eraser:
     """Works off erase marks."""
 
-    def __init__(
-        self, engine: Engine, rollups: Rollups, marks: Marks, roller: Roller, windows: Windows | None, clock: Clock
-    ) -> None:
-        self._engine, self._rollups, self._marks = engine, rollups, marks
-        self._roller, self._windows, self._clock = roller, windows, clock
+    def __init__(self, engine: Engine, rollups: Rollups, marks: Marks, roller: Roller, clock: Clock) -> None:
+        self._engine, self._rollups, self._marks, self._roller, self._clock = engine, rollups, marks, roller, clock
 
     def purge(self, tenant: Tenant | None, mark: Mark, devices: Sequence[str], name: str) -> None:
         """`tenant` is None if it is gone itself: then there is nobody to roll for."""
@@ -70,8 +66,6 @@ class Eraser:
         oldest_us = now_us - tenant.raw_keep_us(now_us) - GUARD_US if tenant.raw_keep_us(now_us) else 0
         there = hours[hours >= oldest_us]
         if len(there):
-            if self._windows is not None:  # first: who finds the marks finds the minutes stale
-                self._windows.spoil(tenant.name, Coded.constant(device, len(there)), there)
             self._marks.again(tenant.name, device, there)
         frozen = hours[hours < oldest_us]
         if len(frozen):

@@ -55,7 +55,7 @@ class Pyramid:
         self.marks = Marks(engine, clock)
         self.windows = Windows(clock, settings.windows, alone_from_us=self._alone_from_us()) if settings.rolls else None
         self.roller = Roller(engine, telemetry, self.rollups, self.marks, clock, self.windows)
-        self._eraser = Eraser(engine, self.rollups, self.marks, self.roller, self.windows, clock)
+        self._eraser = Eraser(engine, self.rollups, self.marks, self.roller, clock)
         self._rolling: Rolling | None = None
         if settings.rolls:
             self.roller.recover()

@@ -11,6 +11,7 @@ Rule 4: minutes that `Windows` has whole are written as they close, and an hour 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ from widerow.engine.port import Engine, Span
 from widerow.engine.rows import Rows
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import GUARD_US, Tenant
-from widerow.model.times import DAY, HOUR, MS, Clock, TimeSpan, whole_ms
+from widerow.model.times import DAY, HOUR, MS, SECOND, Clock, TimeSpan, whole_ms
 from widerow.rollup.aggregate import coarser_of, minutes_of
 from widerow.rollup.backlog import Backlog
 from widerow.rollup.dirt import Dirt
@@ -118,6 +119,8 @@ class Roller:
         if self._windows is not None:
             self.close(tenant, before_us=unit.start_us + HOUR)
             whole = self._windows.take(tenant.name, unit.start_us, taken.devices)
+            if self._erased(tenant.name, unit):
+                whole[:] = False
         devices = np.array(taken.devices, object)
         try:
             for some in _parts(devices[whole].tolist(), _MINUTES_AT_ONCE):
@@ -130,6 +133,17 @@ class Roller:
             raise
         self._marks.finish(taken)
         return Rolled(len(devices), int(whole.sum()))
+
+    def _erased(self, tenant: str, unit: Unit) -> bool:
+        """Whether part of the hour may have been erased after its minutes were closed. What was erased a day before the
+        hour began was received before that, and so is of another.
+        """
+        return any(
+            mark.span.start_us < unit.start_us + HOUR
+            and mark.span.stop_us > unit.start_us
+            and mark.version_us > unit.start_us - DAY
+            for mark in self._telemetry.erasure.marks(tenant).partial
+        )
 
     def _roll_raw(self, tenant: Tenant, unit: Unit, devices: Sequence[str]) -> None:
         version_us = self._next_version()
@@ -192,8 +206,12 @@ class Roller:
 
     def _next_version(self) -> int:
         with self._lock:
-            self._version_us = max(whole_ms(self._clock.now_us()), self._version_us + MS)
-            return self._version_us
+            now_us = self._clock.now_us()
+            self._version_us = max(whole_ms(now_us), self._version_us + MS)
+            ahead_us = self._version_us - now_us
+        if ahead_us > 0:  # what is erased a moment later must be newer
+            time.sleep(min(ahead_us, 10 * MS) / SECOND)
+        return self._version_us
 
 
 def _parts(devices: Sequence[str], most: int) -> list[list[str]]:

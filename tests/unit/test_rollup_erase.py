@@ -1,0 +1,105 @@
+"""Nothing of what was erased goes on in a summary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from contract.rollup_suite import TENANT, Site
+from widerow.engine.memory import MemoryEngine
+from widerow.model.batch import Report
+from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND, ManualClock, TimeSpan
+from widerow.rollup.erase import Eraser
+from widerow.rollup.store import kept_at
+from widerow.schema.rollups import LEVELS, MINUTES, rollups
+from widerow.telemetry.erasure import Mark
+
+BEGAN = 1_800_000_000_000_000 // DAY * DAY
+STEP = 7 * MINUTE + 13 * SECOND
+
+
+@pytest.fixture
+def site() -> Site:
+    clock = ManualClock(BEGAN)
+    return Site(MemoryEngine(clock), clock)
+
+
+def reports(device: str, hours: range, metrics: Iterable[str], without: TimeSpan | None = None) -> list[Report]:
+    """Some for each hour; without `flow` in a span."""
+    found = []
+    for at in range(BEGAN, BEGAN + hours.stop * HOUR, STEP):
+        if at < BEGAN + hours.start * HOUR:
+            continue
+        spared = without is None or not without.start_us <= at < without.stop_us
+        values: dict[str, float | str] = {m: at % 1000 / 8 for m in metrics if m != "flow" or spared}
+        if values:
+            found.append(Report(device, at, values, {}, BEGAN))
+    return found
+
+
+def purge(site: Site, mark: Mark) -> None:
+    eraser = Eraser(site.engine, site.rollups, site.marks, site.roller, site.clock)
+    site.telemetry.purge(TENANT.name, mark, ["a", "b"] if not mark.device else [mark.device])
+    eraser.purge(TENANT, mark, ["a", "b"] if not mark.device else [mark.device], TENANT.name)
+
+
+def test_a_metric_over_a_span_leaves_what_was_never_reported(site: Site) -> None:
+    span = TimeSpan(BEGAN + 2 * HOUR + 20 * MINUTE, BEGAN + 5 * HOUR + 40 * MINUTE)
+    past, open_hours = range(5), range(5, 7)
+    never = Site(MemoryEngine(ManualClock(BEGAN)), ManualClock(BEGAN))
+    for device in ("a", "b"):
+        site.write(reports(device, past, ("temp", "flow")))
+    site.roll()
+    for device in ("a", "b"):
+        site.write(reports(device, open_hours, ("temp", "flow")))
+        never.write(reports(device, range(7), ("temp", "flow"), without=span))
+    site.clock.time_us = never.clock.time_us = BEGAN + 7 * HOUR
+    site.roller.close(TENANT)  # minutes of hours that are not rolled yet, with what will be erased
+    mark = site.telemetry.erase(TENANT, metric="flow", span=span)
+    hidden = [key for key in site.records() if key[3] == "flow" and span.start_us <= key[2] < span.stop_us]
+    assert not hidden, "at once, before anything was purged"
+    site.clock.time_us += MS
+    purge(site, mark)
+    assert site.marks.pending()
+    site.roll()
+    never.roll()
+    assert site.records() == never.records()
+    purge(site, mark)  # once more does no harm
+    site.roll()
+    assert site.records() == never.records()
+
+
+def test_a_device_leaves_nothing_and_has_the_fleet_computed_again(site: Site) -> None:
+    for device in ("a", "b"):
+        site.write(reports(device, range(3), ("temp",)))
+    site.roll()
+    kept = {key: record for key, record in site.records().items() if key[1] == "b"}
+    for unit in site.roller.fleet.pending():
+        site.roller.fleet.finish(unit, site.clock.time_us + DAY)
+    site.clock.time_us += SECOND
+    mark = site.telemetry.erase(TENANT, device="a")
+    assert site.records() == kept, "at once"
+    purge(site, mark)
+    assert sorted(unit.start_us - BEGAN for unit in site.roller.fleet.pending()) == [0, HOUR, 2 * HOUR]
+    assert site.records() == kept
+    stored = [rows for level in LEVELS for rows in site.engine.scan(rollups(level, kept_at(TENANT, level, BEGAN)), None)]
+    assert {rows.key(rollups(MINUTES, 0), i)[1] for rows in stored for i in range(len(rows))} == {"b"}, "nor on the disk"
+
+
+def test_where_raw_reports_are_gone_windows_that_touch_the_span_go_whole(site: Site) -> None:
+    site.write(reports("a", range(4), ("temp", "flow")))
+    site.roll()
+    before = site.records()
+    site.clock.time_us = BEGAN + 40 * DAY
+    span = TimeSpan(BEGAN + HOUR + 30 * MINUTE, BEGAN + 3 * HOUR)
+    mark = site.telemetry.erase(TENANT, device="a", metric="flow", span=span)
+    site.clock.time_us += MS
+    purge(site, mark)
+    site.roll()
+    after = site.records()
+    assert {key for key in before if key[3] == "temp"} == {key for key in after if key[3] == "temp"}
+    hours = sorted((key[2] - BEGAN) // HOUR for key in after if key[0] == "hour" and key[3] == "flow")
+    assert hours == [0, 3], "of the hour that was cut nothing may stay"
+    (day,) = (key for key in after if key[0] == "day" and key[3] == "flow")
+    assert after[day] != before[day], "the day is that of the hours that are left"
