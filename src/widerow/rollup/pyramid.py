@@ -18,9 +18,11 @@ from widerow.model.times import Clock
 from widerow.rollup.dirt import Dirt, dirt_in_store
 from widerow.rollup.erase import Eraser
 from widerow.rollup.marks import MarkPlan, Marks
+from widerow.rollup.repair import Repairer
 from widerow.rollup.roll import Rolled, Roller
 from widerow.rollup.rolling import Rolling, RollingSettings
 from widerow.rollup.store import Rollups
+from widerow.rollup.verify import Verifier
 from widerow.rollup.windows import Windows, WindowSettings
 from widerow.telemetry.erasure import Mark
 from widerow.telemetry.store import Plan, Telemetry
@@ -56,6 +58,7 @@ class Pyramid:
         self.windows = Windows(clock, settings.windows, alone_from_us=self._alone_from_us()) if settings.rolls else None
         self.roller = Roller(engine, telemetry, self.rollups, self.marks, clock, self.windows)
         self._eraser = Eraser(engine, self.rollups, self.marks, self.roller, clock)
+        self.verifier, self.repairer = Verifier(engine, telemetry, self.rollups, clock), Repairer(engine, self.rollups)
         self._rolling: Rolling | None = None
         if settings.rolls:
             self.roller.recover()

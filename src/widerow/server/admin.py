@@ -25,7 +25,7 @@ def list_tenants(call: Call) -> Answer:
 
 def create_tenant(call: Call) -> Answer:
     form = call.form()
-    name = _text(form, "name")
+    name = text_in(form, "name")
     tenant = call.service.create_tenant(from_json(form, Tenant(name=name)))
     return entity_answer(to_json(tenant), 201, {"Location": f"/v1/admin/tenants/{quote(name)}"})
 
@@ -66,8 +66,8 @@ def list_tokens(call: Call) -> Answer:
 
 def create_token(call: Call) -> Answer:
     form = call.form(("role", "tenant", "device", "description", "expires"))
-    role = _role(_text(form, "role"))
-    device, description = _text(form, "device", ""), _text(form, "description", "")
+    role = _role(text_in(form, "role"))
+    device, description = text_in(form, "device", ""), text_in(form, "description", "")
     expires = form.get("expires")
     now_us = call.service.clock.now_us()
     expires_us = parse_time(str(expires), now_us) if expires is not None else 0
@@ -75,7 +75,7 @@ def create_token(call: Call) -> Answer:
     if role is Role.OPERATOR:
         if call.who.role is not Role.OPERATOR:
             raise Forbidden("only an operator makes operators' tokens")
-        tenant = _text(form, "tenant", "") or call.query.text("tenant") or ""
+        tenant = text_in(form, "tenant", "") or call.query.text("tenant") or ""
     else:
         tenant = _tenant_of_token(call, form)
     secret, token = tokens.create(role, tenant=tenant, device=device, description=description, expires_us=expires_us)
@@ -83,7 +83,7 @@ def create_token(call: Call) -> Answer:
 
 
 def _tenant_of_token(call: Call, form: dict[str, Any]) -> str:
-    named, asked = _text(form, "tenant", ""), call.query.text("tenant")
+    named, asked = text_in(form, "tenant", ""), call.query.text("tenant")
     if named and asked and named != asked:
         raise Rejected(f"the body names the tenant {named[:80]!r}, the address {asked[:80]!r}", code="tenant")
     return call.auth.tenant(call.who, named or asked).name
@@ -98,15 +98,16 @@ def erase(call: Call) -> Answer:
     """Erase a metric over a span, of one device or of all. It cannot be undone."""
     form = call.form(("device", "metric", "start", "end"))
     tenant = call.tenant()
-    device, metric = _text(form, "device", ""), _text(form, "metric")
+    device, metric = text_in(form, "device", ""), text_in(form, "metric")
     if device:
         call.service.catalog.devices.get(tenant.name, device)
-    span = TimeSpan(_time(call, form, "start", EVER.start_us), _time(call, form, "end", EVER.stop_us))
+    span = TimeSpan(time_in(call, form, "start", EVER.start_us), time_in(call, form, "end", EVER.stop_us))
     call.service.erase(tenant, device=device, metric=metric, span=span)
     return NO_CONTENT
 
 
-def _time(call: Call, form: dict[str, Any], key: str, default_us: int) -> int:
+def time_in(call: Call, form: dict[str, Any], key: str, default_us: int) -> int:
+    """A time that a body gives."""
     value = form.get(key)
     if value is None:
         return default_us
@@ -115,7 +116,8 @@ def _time(call: Call, form: dict[str, Any], key: str, default_us: int) -> int:
     return parse_time(str(value), call.service.clock.now_us())
 
 
-def _text(form: dict[str, Any], key: str, default: str | None = None) -> str:
+def text_in(form: dict[str, Any], key: str, default: str | None = None) -> str:
+    """A text that a body gives; without a default it must."""
     value = form.get(key, default)
     if not isinstance(value, str) or (default is None and not value):
         raise Rejected(f"{key}: give a text", code="field")

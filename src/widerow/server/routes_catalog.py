@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from widerow.server import admin, devices
+from widerow.server import admin, devices, verify
 from widerow.server.auth import ADMINS, OPERATORS, READERS
 from widerow.server.parameters import AFTER, DEVICE, IF_MATCH, MATCH, METRIC, PAGE, TENANT, TENANT_PATH, TOKEN_ID
 from widerow.server.replies import DONE, ETAG, entity, json_form, patch, tabular
@@ -237,6 +237,23 @@ ADMINISTRATION: tuple[Route, ...] = (
         parameters=(TENANT,),
         body=Body(doc="What to erase.", forms=json_form("Erasure")),
         replies=DONE,
+        errors=(404, 413, 415),
+    ),
+    Route(
+        method="POST",
+        path="/v1/admin/verify",
+        handler=verify.verify,
+        roles=ADMINS,
+        group="Administration",
+        summary="Compute rollups again, compare them with what is stored, and mend what is wrong",
+        doc="By whole days (UTC), a slice for each call: go on with `after` set to `next` until that is null.",
+        parameters=(TENANT,),
+        body=Body(
+            doc="What to verify.",
+            forms=json_form("Verification"),
+            example={"start": "-7d", "device": "press-000017", "repair": False},
+        ),
+        replies={200: Reply(doc="What was found in this slice.", forms=json_form("Verified"))},
         errors=(404, 413, 415),
     ),
 )

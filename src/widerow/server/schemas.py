@@ -88,6 +88,26 @@ _TOKEN_FIELDS: dict[str, Schema] = {
     "created": MAYBE_TIME,
     "expires": MAYBE_TIME,
 }
+_BY_LEVEL = of({"minute": WHOLE, "hour": WHOLE, "day": WHOLE})
+_FINDING = of(
+    {
+        "kind": {"type": "string", "enum": ["wrong", "missing", "extra"]},
+        "tenant": TEXT,
+        "device": TEXT,
+        "level": {"type": "string", "enum": ["minute", "hour", "day"]},
+        "start": {**TIME, "description": "Where its window begins."},
+        "metric": TEXT,
+        "frozen": {**FLAG, "description": "The raw reports of its window are gone."},
+        "mendable": {**FLAG, "description": "Whether it can be computed from what is left."},
+        "note": TEXT,
+        "repaired": FLAG,
+    }
+)
+_LAG: dict[str, Schema] = {
+    "behind_s": {**NUMBER, "description": "How long ago the oldest window that is not rolled was due."},
+    "margin_s": {**NUMBER, "description": "How long what it is rolled from is still on disk; a week at most."},
+    "pending": {**WHOLE, "description": "Windows, of a shard of devices each, that are marked and not rolled."},
+}
 _FIGURES: dict[str, Schema] = {
     "reports_per_s": NUMBER,
     "values_per_s": NUMBER,
@@ -216,6 +236,30 @@ SCHEMAS: dict[str, Schema] = {
         },
         ("metric", "start", "end"),
     ),
+    "Verification": of(
+        {
+            "start": {"type": ["string", "integer"], "description": "As far back as raw reports are kept, if left out."},
+            "end": {"type": ["string", "integer"], "description": "Now, if left out."},
+            "device": {**TEXT, "description": "One device; all, if it is left out."},
+            "repair": {**FLAG, "description": "Mend what is found."},
+            "after": {**TEXT, "description": "The `next` of the answer before."},
+        },
+        (),
+    ),
+    "Verified": of(
+        {
+            "checked": {**_BY_LEVEL, "description": "Records that were looked at."},
+            "frozen": {**_BY_LEVEL, "description": "Those of them whose raw reports are gone."},
+            "behind": {**WHOLE, "description": "Windows that differ because they are still to be rolled."},
+            "wrong": {**WHOLE, "description": "Records that are not as they should be."},
+            "repaired": WHOLE,
+            "findings": array(_FINDING),
+            "unlisted": {**WHOLE, "description": "How many findings are not listed."},
+            "device_days": {**WHOLE, "description": "Days of devices that this answer is of."},
+            "of": {**WHOLE, "description": "How many there are in all."},
+            "next": CURSOR,
+        }
+    ),
     "Status": of(
         {
             "version": TEXT,
@@ -233,6 +277,7 @@ SCHEMAS: dict[str, Schema] = {
                     "detail": {"type": "object", "additionalProperties": {"type": "number"}},
                 }
             ),
+            "rollups": of({**_LAG, "levels": {"type": "object", "additionalProperties": of(_LAG)}}),
         },
         ("version", "time", "started", "total", "tenants"),
     ),

@@ -1,0 +1,129 @@
+"""The route that verifies rollups and mends them, a slice at a time.
+
+Rule: one call does a bounded piece of work and says where to go on. So nothing long runs in a request, and whoever asks sees
+how far it is, and may stop at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from widerow.model.errors import Rejected
+from widerow.model.tenant import FOREVER, Tenant
+from widerow.model.times import DAY, SECOND, TimeSpan, format_time
+from widerow.rollup.verify import Checked, Finding
+from widerow.server.admin import text_in, time_in
+from widerow.server.call import Answer, Call, json_answer
+
+_DEVICES_AT_ONCE = 16
+_LONGEST_US = SECOND
+_MOST_STEPS = 64
+"""A call ends after this time, or so many days of some devices; a day of some devices is done in any case."""
+_MOST_LISTED = 1_000
+"""Findings that one answer lists. All are counted, and mended."""
+
+_FIELDS = ("start", "end", "device", "repair", "after")
+
+
+@dataclass(slots=True)
+class _Slice:
+    """What one call comes to."""
+
+    done: Checked = field(default_factory=Checked)
+    mended: list[Finding] = field(default_factory=list)
+    device_days: int = 0
+
+    def add(self, part: Checked, mended: Sequence[Finding], devices: int) -> None:
+        for mine, more in ((self.done.checked, part.checked), (self.done.frozen, part.frozen)):
+            for level, count in more.items():
+                mine[level] += count
+        self.done.behind += part.behind
+        self.done.findings += part.findings
+        self.mended += mended
+        self.device_days += devices
+
+
+def verify(call: Call) -> Answer:
+    form = call.form(_FIELDS)
+    tenant, service = call.tenant(), call.service
+    device, repair = text_in(form, "device", ""), form.get("repair", False)
+    if not isinstance(repair, bool):
+        raise Rejected("repair: give true or false", code="field")
+    only = service.catalog.devices.get(tenant.name, device).name if device else None
+    days = _days(call, form, tenant)
+    out, following = _Slice(), None
+    deadline_us = service.clock.now_us() + _LONGEST_US
+    for n, (here, devices, day_us) in enumerate(_steps(call, tenant.name, only, days, text_in(form, "after", ""))):
+        if n and (n == _MOST_STEPS or service.clock.now_us() >= deadline_us):
+            following = here
+            break
+        read_us = service.clock.now_us()
+        part = service.pyramid.verifier.check(tenant, devices, day_us)
+        mended = service.pyramid.repairer.mend(tenant, part.findings, read_us=read_us) if repair else []
+        out.add(part, mended, len(devices))
+    every = (1 if only else service.catalog.devices.count(tenant.name)) * len(days)
+    return json_answer(_shown(tenant.name, out, every) | {"next": following})
+
+
+def _days(call: Call, form: dict[str, Any], tenant: Tenant) -> range:
+    """The days that the asked span touches; without one, those that raw reports are kept of."""
+    now_us, keeps = call.service.clock.now_us(), [tenant.retention.raw_us, *(e.raw_us for e in tenant.raw_epochs)]
+    oldest_us = tenant.created_us if FOREVER in keeps else now_us - max(keeps)
+    span = TimeSpan(time_in(call, form, "start", oldest_us), time_in(call, form, "end", now_us))
+    return range(span.start_us - span.start_us % DAY, span.stop_us, DAY)
+
+
+def _steps(call: Call, tenant: str, only: str | None, days: range, after: str) -> Iterator[tuple[str, list[str], int]]:
+    """Days of a few devices, from a cursor on, each with its own."""
+    day_us, cursor = _read_cursor(after) if after else (0, "")
+    while True:
+        if only is not None:
+            devices, following = [only], None
+        else:
+            page = call.service.catalog.devices.list(tenant, limit=_DEVICES_AT_ONCE, after=cursor or None)
+            devices, following = [device.name for device in page.devices], page.after
+        for day in days if devices else ():
+            if day >= day_us:
+                yield f"{day // DAY}.{cursor}", devices, day
+        if following is None:
+            return
+        day_us, cursor = 0, following
+
+
+def _read_cursor(text: str) -> tuple[int, str]:
+    day, dot, devices = text.partition(".")
+    if not dot or not (day.isascii() and day.isdigit() and len(day) < 8):
+        raise Rejected(f"after: {text[:40]!r} is not a cursor of this answer", code="cursor")
+    return int(day) * DAY, devices
+
+
+def _shown(tenant: str, out: _Slice, every: int) -> dict[str, Any]:
+    mended = set(out.mended)
+    listed = out.done.findings[:_MOST_LISTED]
+    return {
+        "checked": out.done.checked,
+        "frozen": out.done.frozen,
+        "behind": out.done.behind,
+        "wrong": len(out.done.findings),
+        "repaired": len(mended),
+        "findings": [finding_shown(tenant, f) | {"repaired": f in mended} for f in listed],
+        "unlisted": len(out.done.findings) - len(listed),
+        "device_days": out.device_days,
+        "of": every,
+    }
+
+
+def finding_shown(tenant: str, f: Finding) -> dict[str, Any]:
+    return {
+        "kind": f.kind,
+        "tenant": tenant,
+        "device": f.device,
+        "level": f.level.name,
+        "start": format_time(f.start_us),
+        "metric": f.metric,
+        "frozen": f.frozen,
+        "mendable": f.mendable,
+        "note": f.note,
+    }
