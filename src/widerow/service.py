@@ -31,6 +31,7 @@ from widerow.ops.counters import Counters
 from widerow.pipeline.pipeline import Pipeline, PipelineSettings
 from widerow.query.raw import Queries
 from widerow.rollup.pyramid import Pyramid, PyramidSettings
+from widerow.rollup.roll import Rolled
 from widerow.rollup.rolling import RollingSettings
 from widerow.rollup.windows import WindowSettings
 from widerow.telemetry.erasure import EVER
@@ -105,6 +106,7 @@ class Service:
                 clock,
                 pyramid_settings(config, rolls=rolls and writes and bool(config.rollup.enabled)),
                 may_roll=may_write,
+                rolled=lambda level, rolled: _count_rolled(counters, level, rolled),
             )
             pipeline = Pipeline(
                 engine,
@@ -258,6 +260,12 @@ class Service:
         self.counters.memory.set(stats.memory_bytes)
         self.counters.windows.set(stats.windows)
         self.counters.syncs.set(stats.syncs)
+        self.counters.rollup_cache.set(self.pyramid.windows.bytes if self.pyramid.windows else 0)
+        lags = self.pyramid.guard.look()
+        for lag in lags:
+            self.counters.rollup_pending.labels(lag.level).set(lag.pending)
+            self.counters.rollup_behind.labels(lag.level).set(lag.behind_us / SECOND)
+        self.counters.rollup_margin.set(min(lag.margin_us for lag in lags) / SECOND)
 
 
 def pyramid_settings(config: Config, *, rolls: bool) -> PyramidSettings:
@@ -268,6 +276,13 @@ def pyramid_settings(config: Config, *, rolls: bool) -> PyramidSettings:
         rolling=RollingSettings(lateness_us=lateness_us, settle_us=settle_us),
         windows=WindowSettings(max_bytes=config.rollup.cache_mib << 20, lateness_us=lateness_us),
     )
+
+
+def _count_rolled(counters: Counters, level: str, rolled: Rolled) -> None:
+    finer = "minutes" if level == "hour" else "hours"
+    counters.rolled.labels(level, finer).inc(rolled.from_minutes if level == "hour" else rolled.devices)
+    if level == "hour":
+        counters.rolled.labels(level, "raw").inc(rolled.devices - rolled.from_minutes)
 
 
 def _refuse_reports() -> None:
@@ -298,6 +313,7 @@ class Housekeeper:
                 expired = self._service.engine.expire(self._service.clock.now_us())
                 self._service.counters.dropped_windows.inc(expired.windows)
                 self._service.purge()
+                self._service.pyramid.guard.look()
             except WiderowError as error:
                 log.warning("housekeeping: %s", error)
             except Exception:

@@ -160,6 +160,9 @@ def _telemetry(place: Place, folder: Path) -> None:
     assert {one["metric"] for one in few["series"]} == {"force", "power"}
     assert sum(len(one["points"]) for one in few["series"]) == 10
     place.run("query", "nosuch", "--tenant", "acme", code=1)
+    for command in ("verify", "repair"):  # what is rolled by now depends on who rolls
+        checked = json.loads(place.run(command, "--tenant", "acme", "--start", "-1d", "--json", keep=False))
+        assert (checked["wrong"], checked["findings"]) == (0, [])
     place.run("query", device, "--tenant", "acme", "--start", "yesterday", code=1)
     latest = json.loads(place.run("latest", device, "--tenant", "acme", "--json"))
     assert {one["device"] for one in latest} == {device}

@@ -6,16 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from widerow.model.batch import Report, batch_of, reports_of
+from widerow.model.tenant import RetentionEpoch, Tenant
 from widerow.model.times import DAY, HOUR, MINUTE
 from widerow.pipeline.check import check
 
 NOW = 1_800_000_000_000_000
+TENANT = Tenant(name="acme")
 
 
-def run(reports: list[Report], only_device: str | None = None) -> tuple[list[Report], list[tuple[str, list[int]]]]:
-    batch, refusals = check(
-        batch_of(reports), now_us=NOW, max_future_us=5 * MINUTE, keep_us=30 * DAY, only_device=only_device
-    )
+def run(
+    reports: list[Report], only_device: str | None = None, tenant: Tenant = TENANT
+) -> tuple[list[Report], list[tuple[str, list[int]]]]:
+    batch, refusals = check(batch_of(reports), tenant, now_us=NOW, max_future_us=5 * MINUTE, only_device=only_device)
     return reports_of(batch), [(r.code, list(r.positions)) for r in refusals]
 
 
@@ -33,6 +35,22 @@ def test_reports_far_ahead_or_too_old_are_refused_and_their_neighbours_kept() ->
 def test_the_limits_themselves_are_kept() -> None:
     edge = [report(time_us=NOW + 5 * MINUTE, x=1), report(time_us=NOW - 30 * DAY, x=1)]
     assert run(edge) == (edge, [])
+
+
+def test_what_is_too_old_depends_on_the_retention_that_holds_at_its_own_time() -> None:
+    """By another, it would be kept and expire at once, before it was rolled up; or be refused though it could be kept."""
+
+    def check_epochs(old_us: int, new_us: int, refused: list[int]) -> None:
+        epochs = (RetentionEpoch(0, old_us), RetentionEpoch(NOW - 5 * DAY, new_us))
+        tenant = Tenant(name="acme", raw_epochs=epochs)
+        reports = [report(time_us=NOW - days * DAY, x=1) for days in (1, 4, 6, 20, 40)]
+        assert run(reports, tenant=tenant)[1] == ([("too-old", refused)] if refused else [])
+
+    check_epochs(30 * DAY, 90 * DAY, [4])
+    check_epochs(90 * DAY, 30 * DAY, [])
+    check_epochs(90 * DAY, 2 * DAY, [1])
+    check_epochs(0, 30 * DAY, [])
+    check_epochs(10 * DAY, 0, [3, 4])
 
 
 def test_a_device_token_writes_as_its_device_only() -> None:

@@ -51,6 +51,15 @@ def test_compaction() -> None:
     verdict(checks.check_compaction(100 * GIB), Verdict.FAIL)
 
 
+def test_rollups_may_be_late_for_two_hours_and_the_margin_shrink_to_half() -> None:
+    day_s = 86_400.0
+    verdict(checks.check_rollups(0, 7 * day_s, 3), Verdict.OK)
+    verdict(checks.check_rollups(7_000, 7 * day_s, 3), Verdict.OK)
+    verdict(checks.check_rollups(7_300, 7 * day_s, 3), Verdict.WARN)
+    verdict(checks.check_rollups(30 * day_s, 3.6 * day_s, 3), Verdict.WARN)
+    verdict(checks.check_rollups(34 * day_s, 3.4 * day_s, 3), Verdict.FAIL)
+
+
 def test_memory_is_held_against_what_the_settings_allow() -> None:
     config = build({"store": {"cache_mib": 1024, "write_buffer_mib": 512}, "pipeline": {"max_in_flight_mib": 512}}, {})
     verdict(checks.check_memory(8 * GIB, config), Verdict.OK)

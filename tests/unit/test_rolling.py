@@ -84,12 +84,12 @@ def test_what_cannot_be_rolled_stays_marked_and_a_deleted_tenant_is_forgotten(si
 def test_the_thread_rolls_and_stops(site: Site) -> None:
     report(site, HOUR_US - HOUR)
     site.clock.time_us += MINUTE
-    done: list[Rolled] = []
-    rolling = Rolling(site.marks, site.roller, named, site.clock, SETTINGS, rolled=done.append)
+    done: list[tuple[str, Rolled]] = []
+    rolling = Rolling(site.marks, site.roller, named, site.clock, SETTINGS, rolled=lambda *rolled: done.append(rolled))
     rolling.start()
     for _ in range(500):
         if done:
             break
         rolling._stopping.wait(0.01)
     rolling.stop()
-    assert done == [Rolled(1, 1)]
+    assert done == [("hour", Rolled(1, 1))]

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from widerow.cli.output import size
 from widerow.config import Config
+from widerow.model.tenant import GUARD_US
 from widerow.model.times import SECOND, format_time, parse_rfc3339
 
 MIB = 1 << 20
@@ -89,6 +90,18 @@ def check_compaction(pending_bytes: float | None) -> Check:
     verdict = worse(4 * GIB, 64 * GIB, pending_bytes)
     todo = "" if verdict is Verdict.OK else "writes outrun the disk: slow them down, or use a faster disk"
     return Check("compaction", verdict, f"{size(pending_bytes)} wait for it", todo)
+
+
+def check_rollups(behind_s: float, margin_s: float, pending: int) -> Check:
+    """What rollups are computed from stays `GUARD_US` beyond its retention; who is behind eats from that."""
+    behind, margin = f"{behind_s / 3600:.1f} h behind", f"a margin of {margin_s / 86400:.1f} d"
+    found = f"{behind}, {pending:,} windows wait, {margin}" if behind_s > 60 else f"up to date, {margin}"
+    if margin_s < GUARD_US / SECOND / 2:
+        todo = "roll before the margin is gone: `serve` must run, rollup.enabled be 1; its log says what fails"
+        return Check("rollups", Verdict.FAIL, found, todo)
+    if behind_s > 2 * 3600:
+        return Check("rollups", Verdict.WARN, found, "is `serve` running, with rollup.enabled = 1? its log says what fails")
+    return Check("rollups", Verdict.OK, found)
 
 
 def check_memory(available_bytes: int, config: Config) -> Check:

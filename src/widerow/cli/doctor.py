@@ -38,7 +38,7 @@ def doctor(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Look at the store, the disk, the clocks, the memory and the settings. Ends with 1 if something fails.
+    """Look at the store, the disk, the clocks, the memory, the settings and the rollups. Ends with 1 if something fails.
 
     Beside the store, with --store, more can be seen than from afar, with --server.
 
@@ -112,6 +112,11 @@ def _examine_server(api: Api, where: Where) -> Iterator[Check]:
     skew_us = parse_rfc3339(status["time"]) - began_us - trip_us // 2
     yield checks.check_skew(skew_us, trip_us, where.config.time.max_future_s * SECOND)
     yield from _examine_store(status.get("store"))
+    rollups = status.get("rollups")
+    if rollups is None:
+        yield Check("rollups", Verdict.SKIPPED, "only an operator may see them", "use the token of an operator")
+    else:
+        yield checks.check_rollups(rollups["behind_s"], rollups["margin_s"], rollups["pending"])
 
 
 def _examine_store(store: dict[str, Any] | None) -> Iterator[Check]:

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from widerow import __version__
-from widerow.cli import demo, device, doctor, latest, metric, migrate, query, schema, serve, simulate, tenant, token
+from widerow.cli import demo, device, doctor, latest, metric, migrate, query, schema, serve, simulate, tenant, token, verify
 from widerow.cli.failure import Failed
 from widerow.cli.output import note, printable
 from widerow.model.errors import WiderowError
@@ -55,6 +55,7 @@ query.add_to(app)
 latest.add_to(app)
 app.add_typer(schema.app, name="schema")
 migrate.add_to(app)
+verify.add_to(app)
 doctor.add_to(app)
 
 

@@ -31,6 +31,22 @@ class Counters:
         self.windows = Gauge("widerow_store_windows", "Time windows on disk.", registry=r)
         self.syncs = Gauge("widerow_store_syncs", "Times the log was synced to disk since the start.", registry=r)
         self.dropped_windows = Counter("widerow_expired_windows", "Time windows dropped because they expired.", registry=r)
+        self.rolled = Counter(
+            "widerow_rollup_windows",
+            "Windows of devices rolled, by what they were rolled from.",
+            ["level", "source"],
+            registry=r,
+        )
+        self.rollup_pending = Gauge(
+            "widerow_rollup_pending_windows", "Windows of shards that are marked and not rolled.", ["level"], registry=r
+        )
+        self.rollup_behind = Gauge(
+            "widerow_rollup_behind_seconds", "For how long the oldest window has been due.", ["level"], registry=r
+        )
+        self.rollup_margin = Gauge(
+            "widerow_rollup_margin_seconds", "How long what is to be rolled is still there; a week at most.", registry=r
+        )
+        self.rollup_cache = Gauge("widerow_rollup_cache_bytes", "Memory of reports of open minutes.", registry=r)
 
     def exposition(self) -> bytes:
         """The text format of Prometheus."""

@@ -13,33 +13,52 @@ from widerow.model.batch import Batch, CellKind
 from widerow.model.errors import Refusal
 from widerow.model.hashing import mix, same_at
 from widerow.model.kernel import kernel
+from widerow.model.tenant import FOREVER, Tenant
 from widerow.model.times import format_duration, format_time
+from widerow.telemetry.store import kept_us
 
 _TAG = int(CellKind.TAG)
 _NUMBER = int(CellKind.NUMBER)
 
 
 def check(
-    batch: Batch, *, now_us: int, max_future_us: int, keep_us: int, only_device: str | None = None
+    batch: Batch, tenant: Tenant, *, now_us: int, max_future_us: int, only_device: str | None = None
 ) -> tuple[Batch, list[Refusal]]:
-    """The reports that may be kept, and why the others may not. `keep_us` 0: nothing is too old."""
+    """The reports that may be kept, and why the others may not.
+
+    A report must be within the retention that holds at its own event time. It stays on disk `GUARD_US` beyond that, so
+    whatever is kept has a week at least to be rolled up in.
+    """
     refusals: list[Refusal] = []
     if only_device is not None:
         own = np.array([name == only_device for name in batch.device.names], np.bool_)[batch.device.codes]
         batch = _refuse(batch, ~own, refusals, "wrong-device", f"this token may write as device {only_device!r} only")
     time_us = batch.time_us
     if len(time_us):
-        latest, oldest = now_us + max_future_us, now_us - keep_us if keep_us else 0
+        latest = now_us + max_future_us
         if time_us.max() > latest:
             seen = format_time(int(time_us.max()))
             allowed = format_duration(max_future_us)
             reason = f"time {seen} is ahead of the server's clock, {format_time(now_us)}, by more than {allowed}"
             batch = _refuse(batch, time_us > latest, refusals, "future", f"{reason} (time.max_future_s)")
-            time_us = batch.time_us
-        if len(time_us) and time_us.min() < oldest:
-            reason = f"time {format_time(int(time_us.min()))} is older than the raw retention of {format_duration(keep_us)}"
-            batch = _refuse(batch, time_us < oldest, refusals, "too-old", reason)
+        batch = _without_old(batch, tenant, now_us, refusals)
     return _without_contradictions(batch, refusals), refusals
+
+
+def _without_old(batch: Batch, tenant: Tenant, now_us: int, refusals: list[Refusal]) -> Batch:
+    time_us = batch.time_us
+    keeps = [epoch.raw_us for epoch in tenant.raw_epochs] or [tenant.retention.raw_us]
+    shortest_us = min((keep_us for keep_us in keeps if keep_us != FOREVER), default=0)
+    if not len(time_us) or not shortest_us or time_us.min() >= now_us - shortest_us:
+        return batch
+    keep_us = kept_us(tenant, time_us)
+    old = (keep_us != FOREVER) & (time_us < now_us - keep_us)
+    if not old.any():
+        return batch
+    oldest = int(np.argmin(np.where(old, time_us, now_us)))
+    kept = format_duration(int(keep_us[oldest]))
+    reason = f"time {format_time(int(time_us[oldest]))} is older than the raw retention of {kept}"
+    return _refuse(batch, old, refusals, "too-old", reason)
 
 
 def _refuse(batch: Batch, bad: Flags, refusals: list[Refusal], code: str, reason: str) -> Batch:

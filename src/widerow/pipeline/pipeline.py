@@ -165,12 +165,11 @@ class Pipeline:
     def _decode(self, job: Job, *, wake: bool = True) -> None:
         try:
             decoded = job.decode()
-            now_us = self._clock.now_us()
             job.batch, refused = check(
                 decoded.batch,
-                now_us=now_us,
+                job.tenant,
+                now_us=self._clock.now_us(),
                 max_future_us=self._settings.max_future_us,
-                keep_us=job.tenant.raw_keep_us(now_us),
                 only_device=job.only_device,
             )
             job.refusals = [*decoded.refusals, *refused]

@@ -140,7 +140,7 @@ class Guard:
             short = lag.margin_us < LEAST_MARGIN_US
             log.log(
                 logging.ERROR if short else logging.WARNING,
-                "rollups: the %s level is %.1f h behind, %d windows wait; what they are rolled from is there for %.1f d more%s",
+                "rollups: level %s is %.1f h behind, %d windows wait; what they are rolled from is there for %.1f d more%s",
                 lag.level,
                 lag.behind_us / HOUR,
                 lag.pending,
@@ -149,7 +149,7 @@ class Guard:
             )
 
 
-def shown(found: Iterable[Lag]) -> dict[str, object]:
+def standing(found: Iterable[Lag]) -> dict[str, object]:
     """For `GET /v1/status`."""
     levels = {
         lag.level: {"behind_s": lag.behind_us // SECOND, "margin_s": lag.margin_us // SECOND, "pending": lag.pending}

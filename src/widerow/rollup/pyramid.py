@@ -17,6 +17,7 @@ from widerow.model.tenant import Tenant
 from widerow.model.times import Clock
 from widerow.rollup.dirt import Dirt, dirt_in_store
 from widerow.rollup.erase import Eraser
+from widerow.rollup.guard import Guard, Pending, marked_in_store
 from widerow.rollup.marks import MarkPlan, Marks
 from widerow.rollup.repair import Repairer
 from widerow.rollup.roll import Rolled, Roller
@@ -50,7 +51,7 @@ class Pyramid:
         settings: PyramidSettings,
         *,
         may_roll: Callable[[], None] = lambda: None,
-        rolled: Callable[[Rolled], None] = lambda _: None,
+        rolled: Callable[[str, Rolled], None] = lambda _level, _rolled: None,
     ) -> None:
         self._engine, self._clock, self._settings = engine, clock, settings
         self.rollups = Rollups(engine, clock, telemetry.erasure)
@@ -59,6 +60,13 @@ class Pyramid:
         self.roller = Roller(engine, telemetry, self.rollups, self.marks, clock, self.windows)
         self._eraser = Eraser(engine, self.rollups, self.marks, self.roller, clock)
         self.verifier, self.repairer = Verifier(engine, telemetry, self.rollups, clock), Repairer(engine, self.rollups)
+        self.guard = Guard(
+            self._pending,
+            catalog.tenants.find,
+            clock,
+            wait_us=settings.rolling.lateness_us + settings.rolling.settle_us,
+            reads_store=not settings.rolls,
+        )
         self._rolling: Rolling | None = None
         if settings.rolls:
             self.roller.recover()
@@ -112,6 +120,14 @@ class Pyramid:
         if self._settings.rolls:
             return self.roller.dirt(tenant, devices)
         return dirt_in_store(self._engine, tenant, devices)
+
+    # -- for whoever watches over it
+
+    def _pending(self) -> Pending:
+        """What is not rolled yet, of all tenants."""
+        if not self._settings.rolls:
+            return marked_in_store(self._engine)
+        return {"hour": self.marks.pending(), "day": self.roller.days.pending(), "fleet": self.roller.fleet.pending()}
 
     # -- for erasing
 

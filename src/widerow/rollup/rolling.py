@@ -42,6 +42,7 @@ class FleetRoller(Protocol):
 class _Line:
     """One kind of window that waits to be rolled."""
 
+    level: str
     width_us: int
     pending: Callable[[], Mapping[Unit, int]]
     roll: Callable[[Tenant, Unit], Rolled]
@@ -80,19 +81,21 @@ class Rolling:
         windows: Windows | None = None,
         fleet: FleetRoller | None = None,
         may_roll: Callable[[], None] = lambda: None,
-        rolled: Callable[[Rolled], None] = lambda _: None,
+        rolled: Callable[[str, Rolled], None] = lambda _level, _rolled: None,
     ) -> None:
         self._roller, self._tenant, self._clock, self._windows = roller, tenant, clock, windows
         self._settings = settings or RollingSettings()
         self._may_roll, self._rolled = may_roll, rolled
         days = roller.days
         self._lines = [
-            _Line(HOUR, marks.pending, roller.roll, marks.forget),
-            _Line(DAY, days.pending, roller.roll_day, lambda unit: days.finish(unit, self._clock.now_us())),
+            _Line("hour", HOUR, marks.pending, roller.roll, marks.forget),
+            _Line("day", DAY, days.pending, roller.roll_day, lambda unit: days.finish(unit, self._clock.now_us())),
         ]
         if fleet is not None:
             hours = roller.fleet
-            self._lines.append(_Line(HOUR, hours.pending, fleet.roll, lambda unit: hours.finish(unit, self._clock.now_us())))
+            self._lines.append(
+                _Line("fleet", HOUR, hours.pending, fleet.roll, lambda unit: hours.finish(unit, self._clock.now_us()))
+            )
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="roll")
 
@@ -128,7 +131,7 @@ class Rolling:
         self._tried(unit.tenant, lambda tenant: done.append(line.roll(tenant, unit)), lambda: line.forget(unit))
         for rolled in done:
             line.first_seen_us.pop(unit, None)
-            self._rolled(rolled)
+            self._rolled(line.level, rolled)
         return sum(rolled.devices for rolled in done)
 
     def _tried(self, name: str, work: Callable[[Tenant], object], forget: Callable[[], None]) -> None:

@@ -8,6 +8,7 @@ from widerow import __version__
 from widerow.model.errors import WiderowError
 from widerow.model.tenant import Tenant
 from widerow.model.times import format_time
+from widerow.rollup.guard import standing
 from widerow.server.call import Answer, Call, json_answer
 from widerow.server.rates import Sample
 
@@ -82,6 +83,7 @@ def status(call: Call) -> Answer:
             "in_flight_bytes": service.pipeline.in_flight(),
             "detail": stats.detail,
         }
+        answer["rollups"] = standing(service.pyramid.guard.look())
     return json_answer(answer)
 
 

@@ -77,7 +77,7 @@ class Telemetry:
         state = self.places.state(tenant.name)
         device = state.ids(batch.device.names)[batch.device.codes]
         bucket, sub_bucket = place_batch(state, device, batch.time_us)
-        keep_us = _keep_us(tenant, batch.time_us)
+        keep_us = kept_us(tenant, batch.time_us)
         expire_us = np.where(keep_us == 0, NEVER, batch.time_us + keep_us + GUARD_US)
         keys: dict[str, Column] = {
             "tenant_id": Coded.constant(tenant.name, len(batch)),
@@ -263,7 +263,7 @@ class Telemetry:
             state.seen_us[d] = -1
 
 
-def _keep_us(tenant: Tenant, time_us: Ints) -> Ints:
+def kept_us(tenant: Tenant, time_us: Ints) -> Ints:
     """How long each report is kept, by its event time."""
     epochs = tenant.raw_epochs
     if len(epochs) <= 1:
