@@ -6,20 +6,26 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from contract.rollup_suite import NOW, TENANT, Site, all_stored, check_repair, findings_of, tampered
 from widerow.engine.memory import MemoryEngine
-from widerow.engine.port import Engine
+from widerow.engine.port import Engine, Span
 from widerow.engine.rocksdb import RocksEngine
-from widerow.model.batch import Report
+from widerow.engine.rows import Rows
+from widerow.model.batch import CellKind, Cells, Report
+from widerow.model.names import Names
 from widerow.model.tenant import GUARD_US, Retention
 from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND, ManualClock, TimeSpan
 from widerow.rollup.compare import count_in
 from widerow.rollup.erase import Eraser
+from widerow.rollup.guard import marked_in_store
 from widerow.rollup.repair import Repairer
+from widerow.rollup.unit import Unit
 from widerow.rollup.verify import Checked, Finding, Kind, Verifier
 from widerow.schema.rollups import DAYS, HOURS, LEVELS, MINUTES, Level
+from widerow.schema.shards import shard_of
 
 DAY_US = NOW // DAY * DAY - 2 * DAY
 HOUR_US = DAY_US + 5 * HOUR
@@ -111,6 +117,68 @@ def test_what_is_missing_and_what_is_too_much(site: Site) -> None:
     after = all_stored(site)
     assert {key: record for key, (record, _) in after.items()} == {key: record for key, (record, _) in before.items()}
     assert {key for key in after if after[key] != before[key]} == {("day", missing.device, DAY_US, "temp")}
+
+
+def test_tags_of_hours_stay_and_come_back_with_a_row_that_was_lost(site: Site) -> None:
+    def tagged(_: str, rows: Rows) -> Rows:
+        """The tag has the name of a metric, too."""
+        return with_tag(rows, "temp", "press")
+
+    def tags() -> list[tuple[int, str]]:
+        span = TimeSpan(DAY_US, DAY_US + DAY)
+        return sorted(
+            (int(np.asarray(rows.keys["start_us"])[rows.cells.rows()[c]]), rows.cells.texts[int(rows.cells.text[c])])
+            for rows in site.rollups.read(site.tenant, ["a"], HOURS, span)
+            for c in np.flatnonzero(rows.cells.kind == CellKind.TAG)
+        )
+
+    site.roller._tagged = tagged
+    filled(site)
+    want = [(HOUR_US + i * HOUR, "press") for i in range(3)]
+    assert tags() == want
+    first = [f for f in findings_of(site, HOURS) if (f.device, f.start_us) == ("a", HOUR_US)]
+    repairer = Repairer(site.engine, site.rollups, tagged=tagged)
+    site.clock.time_us += SECOND
+    repairer.mend(site.tenant, [replace(f, kind=Kind.EXTRA) for f in first], read_us=site.clock.now_us())
+    assert tags() == want, "records were removed, the tag was not"
+    assert sorted(f.metric for f in check(site).findings) == ["flow", "temp"]
+    site.clock.time_us += SECOND
+    hour = TimeSpan(HOUR_US, HOUR_US + 1)
+    for table, _, keys in site.rollups.places(site.tenant, ["a"], HOURS, hour):
+        site.engine.delete(table, keys, Span(HOUR_US, HOUR_US + 1), version_us=site.clock.now_us())
+    assert tags() == want[1:]
+    site.clock.time_us += SECOND
+    repairer.mend(site.tenant, check(site).findings, read_us=site.clock.now_us())
+    assert (tags(), check(site).findings) == (want, [])
+
+
+def with_tag(rows: Rows, name: str, value: str) -> Rows:
+    """The rows with a tag each, behind their other cells. One of them has a metric of that name."""
+    cells, where = rows.cells, rows.cells.offsets[1:]
+    tagged = Cells(
+        cells.offsets + np.arange(len(cells.offsets)),
+        cells.names,
+        np.insert(cells.name, where, cells.names.to_list().index(name)),
+        np.insert(cells.kind, where, CellKind.TAG),
+        np.insert(cells.number, where, np.nan),
+        Names.of_bytes([*cells.texts.to_bytes_list(), value.encode()]),
+        np.insert(cells.text, where, len(cells.texts)),
+    )
+    return Rows(rows.keys, rows.version_us, rows.expire_us, tagged)
+
+
+def test_an_hour_that_is_mended_has_its_fleet_rolled_again(site: Site) -> None:
+    filled(site)
+    fleet = site.roller.fleet
+    for unit in fleet.pending():
+        fleet.finish(unit, NOW + HOUR)
+    assert fleet.pending() == {}
+    tampered(site, MINUTES)
+    tampered(site, HOURS)
+    site.clock.time_us += SECOND
+    Repairer(site.engine, site.rollups, fleet).mend(site.tenant, check(site).findings, read_us=site.clock.now_us())
+    assert list(fleet.pending()) == [Unit("acme", HOUR_US + 2 * HOUR, shard_of("a"))]
+    assert marked_in_store(site.engine)["fleet"].keys() == fleet.pending().keys()
 
 
 def test_what_is_marked_is_behind_and_not_wrong(site: Site) -> None:

@@ -59,7 +59,8 @@ class Pyramid:
         self.windows = Windows(clock, settings.windows, alone_from_us=self._alone_from_us()) if settings.rolls else None
         self.roller = Roller(engine, telemetry, self.rollups, self.marks, clock, self.windows)
         self._eraser = Eraser(engine, self.rollups, self.marks, self.roller, clock)
-        self.verifier, self.repairer = Verifier(engine, telemetry, self.rollups, clock), Repairer(engine, self.rollups)
+        self.verifier = Verifier(engine, telemetry, self.rollups, clock)
+        self.repairer = Repairer(engine, self.rollups, self.roller.fleet)
         self.guard = Guard(
             self._pending,
             catalog.tenants.find,

@@ -3,7 +3,8 @@
 Rule 1: a record is replaced by the one that was computed, at a version of its own; what should not be there is removed up to
 the version it has. Its neighbours in the row keep their bytes and their versions.
 Rule 2: the version is an instant from before the inputs were read, as when rolling: whoever rolls later wins.
-Rule 3: in order of levels, so that an interruption leaves nothing above that is newer than what it is of.
+Rule 3: in order of levels, so that an interruption leaves nothing above that is newer than what it is of. What the fleet
+says of an hour that is mended is marked first, as when an hour is rolled, and rolled with the rest.
 """
 
 from __future__ import annotations
@@ -19,28 +20,35 @@ from widerow.model.batch import CellKind
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import MS, TimeSpan, whole_ms
+from widerow.rollup.backlog import Backlog
 from widerow.rollup.compare import Records, rows_of_records
 from widerow.rollup.store import Rollups, kept_at
+from widerow.rollup.unit import Unit
 from widerow.rollup.verify import Finding, Kind
 from widerow.schema.rollups import HOURS, LEVELS, Level
+from widerow.schema.shards import shard_of
 
 
 class Repairer:
-    """Safe to share between threads. `tagged` puts on rows of hours what is stored with them of their devices."""
+    """Safe to share between threads."""
 
     def __init__(
         self,
         engine: Engine,
         rollups: Rollups,
+        fleet: Backlog | None = None,
         tagged: Callable[[str, Rows], Rows] = lambda _, rows: rows,
     ) -> None:
-        self._engine, self._rollups, self._tagged = engine, rollups, tagged
+        """`fleet` is where the fleet's hours are marked; `tagged` puts on rows of hours what is stored with them."""
+        self._engine, self._rollups, self._fleet, self._tagged = engine, rollups, fleet, tagged
 
     def mend(self, tenant: Tenant, findings: Sequence[Finding], *, read_us: int) -> list[Finding]:
         """Mend what can be; gives what was. `read_us`: an instant from before the check began."""
         done = []
         for level in LEVELS:
             mine = [f for f in findings if f.level is level and f.mendable]
+            if level is HOURS:
+                self._mark_fleet(tenant, mine, whole_ms(read_us))
             # What is stored may come from a clock that is ahead: that must lose, too.
             by_version: dict[int, list[Finding]] = {}
             for f in mine:
@@ -53,6 +61,12 @@ class Repairer:
                     self._remove(tenant, f, max(whole_ms(read_us), f.version_us + MS))
             done += mine
         return done
+
+    def _mark_fleet(self, tenant: Tenant, hours: Sequence[Finding], version_us: int) -> None:
+        if self._fleet is None:
+            return
+        for unit in sorted({Unit(tenant.name, f.start_us, shard_of(f.device)) for f in hours}):
+            self._engine.write([(self._fleet.table, self._fleet.marks(unit, (), version_us))])
 
     def _write(self, tenant: Tenant, level: Level, findings: Sequence[Finding], version_us: int) -> None:
         rows = _rows(tenant.name, level, findings, version_us)
