@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from widerow.codec.record import decode
 from widerow.engine.contract import Fragment, rows_from
 from widerow.engine.rows import Rows
+from widerow.model.arrays import Ints
 from widerow.model.names import Coded, Names
 from widerow.model.times import DAY, HOUR, MS
-from widerow.rollup.aggregate import coarser_of, minutes_of
+from widerow.rollup.aggregate import Summary, coarser_of, minutes_of, summary_of_raw, summary_of_rollups
 from widerow.schema.rollups import DAYS, HOURS, MINUTES, Level, rollups
 from widerow.schema.tables import telemetry
 
@@ -129,6 +130,41 @@ def test_rows_have_the_key_and_the_version_of_their_table() -> None:
     assert list(plain(made)["a", HOUR]) == ["temp"]
     check(coarser_of("acme", [made], HOURS, version_us=MS), HOURS, MS)
     check(coarser_of("acme", [made], DAYS, version_us=MS), DAYS, MS)
+
+
+def said_of(summary: Summary) -> dict[tuple[str, str, int], tuple[int, float, float]]:
+    found = zip(summary.device.to_list(), summary.metric.to_list(), summary.start_us.tolist(), strict=True)
+    stats = summary.stats
+    return dict(zip(found, zip(stats.count.tolist(), stats.min.tolist(), stats.last.tolist(), strict=True), strict=True))
+
+
+@given(reports, st.lists(st.integers(0, SPAN // 60_000_000), max_size=5))
+def test_steps_need_not_be_regular(reports: Reports, minutes_: list[int]) -> None:
+    begins = np.array(sorted({BEGIN, *(BEGIN + m * 60_000_000 for m in minutes_)}), np.int64)
+
+    def starts(time_us: Ints) -> Ints:
+        return begins[np.searchsorted(begins, time_us, side="right") - 1]
+
+    want: dict[tuple[str, str, int], list[float]] = defaultdict(list)
+    for (device, at, metric), value in sorted(reports.items()):
+        want[device, metric, int(starts(np.array([BEGIN + at]))[0])].append(float(value))
+    raw = raw_rows(reports)
+    expected = {key: (len(values), min(values), values[-1]) for key, values in want.items()}
+    for quantiles in (False, True):
+        assert said_of(summary_of_raw([raw], starts, quantiles=quantiles)) == expected
+        assert said_of(summary_of_rollups([minutes([raw])], starts, quantiles=quantiles)) == expected
+    regular = said_of(summary_of_raw([raw], HOUR))
+    assert said_of(summary_of_raw([raw], lambda time_us: time_us - time_us % HOUR)) == regular
+    assert said_of(summary_of_rollups([minutes([raw])], HOUR)) == regular
+
+
+def test_devices_that_share_no_metric_take_no_room_for_those_of_others() -> None:
+    reports: Reports = {(f"d{n % 70}", at, f"m{n}"): float(n) for n in range(140) for at in (5, HOUR)}
+    found = said_of(summary_of_raw([raw_rows(reports)], HOUR))
+    assert found == {
+        (f"d{n % 70}", f"m{n}", BEGIN + start): (1, float(n), float(n)) for n in range(140) for start in (0, HOUR)
+    }
+    assert list(found) == sorted(found, key=lambda key: (list(dict.fromkeys(k[0] for k in found)).index(key[0]), *key[1:]))
 
 
 def test_of_nothing_comes_nothing() -> None:

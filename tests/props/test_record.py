@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import pairwise
+from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from widerow.codec.record import STATISTICS, VALUES, decode, encode_stats, encode_values
-from widerow.codec.stats import Stats
+from reference.rollup import decoded, plain
+from reference.rollup import merged as reference
+from widerow.codec.record import STATISTICS, VALUES, decode, encode_stats, encode_values, merged
+from widerow.codec.stats import COLUMNS, Stats
 from widerow.model.arrays import Floats, Ints
 from widerow.model.errors import Corrupt
 from widerow.model.names import Names
@@ -55,6 +60,43 @@ def test_records_of_values_and_of_statistics_say_the_same_bit_for_bit(
     assert bits(decode(short, window_us)) == bits(want)
     assert bits(decode(long, window_us)) == bits(want)
     assert (np.diff(short.offsets) <= np.diff(long.offsets)).all()
+
+
+def said(found: Stats) -> list[Any]:
+    """As the reference has it, to be compared bit for bit."""
+    sketch, out = found.sketch, []
+    for i in range(len(found)):
+        which = slice(int(sketch.offsets[i]), int(sketch.offsets[i + 1]))
+        bins = dict(zip(sketch.bins[which].tolist(), sketch.counts[which].tolist(), strict=True))
+        out.append(plain([*(column[i].item() for column in found.columns()), bins]).bits())
+    return out
+
+
+@given(groups, st.randoms())
+def test_merging_records_says_what_the_reference_says_bit_for_bit(
+    groups: list[tuple[int, list[tuple[int, float]]]], random: Random
+) -> None:
+    window_us, time_us, values, offsets = columns(groups)
+    kept, summed = encoded(window_us, time_us, values, offsets), encode_stats(window_us, Stats.of(time_us, values, offsets))
+    n = len(groups)
+    records = Names.of_bytes([*kept.to_bytes_list(), *summed.to_bytes_list()])
+    which = np.array([i + random.choice([0, n]) for i in range(n)], np.int64)  # either form, as a mix
+    cuts = np.array(sorted({0, n, *(random.randint(0, n) for _ in range(3))}))
+    found = merged(records, which, window_us, cuts)
+    parts = [decoded(records.bytes_at(w), int(begin)) for w, begin in zip(which, window_us, strict=True)]
+    assert said(found) == [reference(parts[a:b]).bits() for a, b in pairwise(cuts.tolist())]
+    assert bits(found) == bits(decode(records.take(which), window_us).merged(cuts))
+    quick = merged(records, which, window_us, cuts, quantiles=False)
+    for name in COLUMNS:
+        if name in ("p50", "p95", "p99"):
+            assert np.isnan(getattr(quick, name)).all()
+        else:
+            assert getattr(quick, name).tobytes() == getattr(found, name).tobytes()
+    assert len(quick.sketch.bins) == 0
+    assert (
+        bits(quick.merged(np.array([0, len(quick)])) if n else quick)[:11]
+        == (bits(found.merged(np.array([0, len(found)])) if n else found)[:11])
+    )
 
 
 def test_few_values_are_kept_and_many_are_summed_up() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from widerow.model.arrays import PAD, Bytes, Ints, lengths
-from widerow.model.kernel import kernel
+from widerow.model.kernel import kernel, pasted
 from widerow.model.names import Names
 
 
@@ -21,14 +23,17 @@ def chosen(these: Names, others: Names, other: Ints) -> Names:
     return Names(data, offsets)
 
 
+@pasted
+def copy(data: Any, at: Any, out: Any, to: Any, size: Any) -> None:
+    """Bytes from one place to another. (Assigning a slice does the same, and takes seconds to compile.)"""
+    for k in range(size):
+        out[to + k] = data[at + k]
+
+
 @kernel
-def _choose(
-    these: Bytes, these_at: Ints, others: Bytes, others_at: Ints, other: Ints, offsets: Ints, data: Bytes
-) -> None:
+def _choose(these: Bytes, these_at: Ints, others: Bytes, others_at: Ints, other: Ints, offsets: Ints, data: Bytes) -> None:
     for i in range(len(other)):
-        start, stop = offsets[i], offsets[i + 1]
         if other[i] >= 0:
-            at = others_at[other[i]]
-            data[start:stop] = others[at : at + stop - start]
+            copy(others, others_at[other[i]], data, offsets[i], offsets[i + 1] - offsets[i])
         else:
-            data[start:stop] = these[these_at[i] : these_at[i] + stop - start]
+            copy(these, these_at[i], data, offsets[i], offsets[i + 1] - offsets[i])

@@ -15,15 +15,23 @@ from typing import Any
 
 import numpy as np
 
-from widerow.codec.pieces import chosen
+from widerow.codec.pieces import chosen, copy
 from widerow.codec.sketch import Sketches, bin_of, collect, histogram, most_bytes, no_sketches, put_sketch, take_sketch
-from widerow.codec.stats import FLOATS, Stats, add_later, estimate_quantiles, no_quantiles, put_quantiles, put_values, stats_of
+from widerow.codec.stats import (
+    FLOATS,
+    Stats,
+    add_later,
+    estimate_quantiles,
+    no_quantiles,
+    put_quantiles,
+    put_values,
+    stats_of,
+)
 from widerow.codec.varint import put_varint, take_varint, unzigzag, zigzag
 from widerow.model.arrays import PAD, Bytes, Codes, Floats, Ints, lengths, picked
 from widerow.model.errors import Corrupt
 from widerow.model.kernel import kernel, pasted
 from widerow.model.names import Names
-
 
 VALUES, STATISTICS = 1, 2
 """The first byte."""
@@ -104,7 +112,7 @@ def _read(
     stops: Ints,
     window_us: Ints,
     offsets: Ints,
-    quantiles: bool,  # noqa: FBT001
+    quantiles: bool,
     ints: Ints,
     rows: Floats,
     cuts: Ints,
@@ -139,7 +147,7 @@ def _read(
             else:
                 if p + 8 * FLOATS > stops[i]:
                     return False
-                _copy(data, p, values_bytes, 8 * FLOATS)
+                copy(data, p, values_bytes, 0, 8 * FLOATS)
                 for k in range(FLOATS):
                     row[k] = values[k]
                 if quantiles:
@@ -161,12 +169,6 @@ def _read(
     return True
 
 
-@pasted
-def _copy(data: Any, at: Any, out: Any, size: Any) -> None:
-    for k in range(size):
-        out[k] = data[at + k]
-
-
 # The head: the form, the decimals (0x80 added: times are whole milliseconds), the count, the first time from the window's
 # begin on, the last from the first on.
 
@@ -177,9 +179,7 @@ def _unit(first: Any, last: Any) -> Any:
 
 
 @pasted
-def _put_head(
-    data: Any, at: Any, form: Any, decimals: Any, count: Any, window_us: Any, first_us: Any, last_us: Any
-) -> Any:
+def _put_head(data: Any, at: Any, form: Any, decimals: Any, count: Any, window_us: Any, first_us: Any, last_us: Any) -> Any:
     """Where it ends."""
     first, last = first_us - window_us, last_us - first_us
     unit = _unit(first, last)
@@ -234,6 +234,7 @@ def _put_whole(data: Any, at: Any, values: Any, start: Any, stop: Any, decimals:
 def _put_values(
     window_us: Ints, first_us: Ints, last_us: Ints, values: Floats, offsets: Ints, data: Bytes, starts: Ints, body: Ints
 ) -> None:
+    raw = values.view(np.uint8)
     starts[0] = 0
     for g in range(len(window_us)):
         start, stop = offsets[g], offsets[g + 1]
@@ -251,7 +252,7 @@ def _put_values(
         if fitting < n:
             decimals = _DOUBLES
             at = begin + 8 * n
-            data[begin:at] = values[start:stop].copy().view(np.uint8)
+            copy(raw, 8 * start, data, begin, 8 * n)
         data[starts[g] + 1] |= decimals
         body[g] = at - begin
         starts[g + 1] = at
@@ -263,7 +264,7 @@ def _take_values(data: Any, at: Any, stop: Any, decimals: Any, n: Any, values: A
     if decimals == _DOUBLES:
         if at + 8 * n != stop:
             return False
-        _copy(data, at, values_bytes, 8 * n)
+        copy(data, at, values_bytes, 0, 8 * n)
         return True
     if decimals > _MOST_DECIMALS:
         return False
@@ -279,8 +280,9 @@ def _take_values(data: Any, at: Any, stop: Any, decimals: Any, n: Any, values: A
 def _put_statistics(
     window_us: Ints, ints: Ints, rows: Floats, cuts: Ints, bins: Codes, counts: Ints, data: Bytes, starts: Ints
 ) -> None:
+    raw = rows.reshape(-1).view(np.uint8)
     starts[0] = 0
     for g in range(len(window_us)):
         at = _put_head(data, starts[g], STATISTICS, 0, ints[0, g], window_us[g], ints[1, g], ints[2, g])
-        data[at : at + 8 * FLOATS] = rows[g].view(np.uint8)
+        copy(raw, 8 * FLOATS * g, data, at, 8 * FLOATS)
         starts[g + 1] = put_sketch(data, at + 8 * FLOATS, bins, counts, cuts[g], cuts[g + 1])

@@ -21,7 +21,7 @@ import numpy as np
 from widerow.codec.varint import put_varint, take_varint, unzigzag, zigzag
 from widerow.model.arrays import PAD, Bytes, Codes, Floats, Ints, frozen, picked
 from widerow.model.errors import Corrupt
-from widerow.model.kernel import kernel, pasted
+from widerow.model.kernel import inlined, kernel, pasted
 from widerow.model.names import Names
 
 RELATIVE_ERROR = 0.01
@@ -241,20 +241,21 @@ def _emptied(space: Any, low: Any, high: Any, bins: Any, counts: Any, used: Any)
     return used
 
 
-@pasted
+@inlined
 def _sort(bins: Any, counts: Any, start: Any, stop: Any) -> None:
     if stop - start > _FEW:
         order = np.argsort(bins[start:stop], kind="mergesort")
-        bins[start:stop] = bins[start:stop][order]
-        counts[start:stop] = counts[start:stop][order]
+        b, c = bins[start:stop].copy(), counts[start:stop].copy()
+        for i in range(stop - start):  # (assigning slices would take seconds to compile)
+            bins[start + i], counts[start + i] = b[order[i]], c[order[i]]
         return
     for i in range(start + 1, stop):
-        b, c = bins[i], counts[i]
+        bin_, count = bins[i], counts[i]
         j = i - 1
-        while j >= start and bins[j] > b:
+        while j >= start and bins[j] > bin_:
             bins[j + 1], counts[j + 1] = bins[j], counts[j]
             j -= 1
-        bins[j + 1], counts[j + 1] = b, c
+        bins[j + 1], counts[j + 1] = bin_, count
 
 
 @kernel

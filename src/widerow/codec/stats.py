@@ -19,7 +19,7 @@ import numpy as np
 from widerow.codec.sketch import Sketches, no_sketches
 from widerow.codec.sketch import stacked as stacked_sketches
 from widerow.model.arrays import Flags, Floats, Ints, frozen, lengths
-from widerow.model.kernel import kernel, pasted
+from widerow.model.kernel import inlined, kernel, pasted
 
 QUANTILES = (0.5, 0.95, 0.99)
 
@@ -128,7 +128,8 @@ def estimate_quantiles(rows: Floats, sketch: Sketches, which: Flags) -> None:
         return
     part = sketch if len(some) == len(which) else sketch.take(some)
     for q, column in zip(QUANTILES, (_P50, _P95, _P99), strict=True):
-        rows[some, column] = np.clip(part.quantiles(q), rows[some, _MIN], rows[some, _MAX])
+        # Of 0 and -0 `clip` takes either, by its place in the array: adding 0 makes both 0.
+        rows[some, column] = np.clip(part.quantiles(q), rows[some, _MIN], rows[some, _MAX]) + 0.0
 
 
 @pasted
@@ -162,10 +163,8 @@ def put_values(values: Any, start: Any, stop: Any, row: Any) -> None:
         if i > start:
             increase += gain(before, v)
         # As in a stable order by size: of equal ones (0 and -0) the first is the smallest, the last the greatest.
-        if v < low:
-            low = v
-        if v >= high:
-            high = v
+        low = min(low, v)
+        high = max(v, high)
         before = v
     mean = total / (stop - start)
     m2 = 0.0
@@ -179,17 +178,24 @@ def put_values(values: Any, start: Any, stop: Any, row: Any) -> None:
 def put_quantiles(values: Any, start: Any, stop: Any, by_size: Any, row: Any) -> None:
     """The exact quantiles of the values `start:stop`. `by_size` has room for them."""
     n = stop - start
-    if n <= 64:
-        for i in range(n):
-            v = values[start + i]
-            j = i - 1
-            while j >= 0 and by_size[j] > v:
-                by_size[j + 1] = by_size[j]
-                j -= 1
-            by_size[j + 1] = v
-    else:
-        by_size[:n] = np.sort(values[start:stop])
+    _sort(values, start, n, by_size)
     row[_P50], row[_P95], row[_P99] = _rank(by_size, n, 0.5), _rank(by_size, n, 0.95), _rank(by_size, n, 0.99)
+
+
+@inlined
+def _sort(values: Any, start: Any, n: Any, by_size: Any) -> None:
+    if n > 64:
+        found = np.sort(values[start : start + n])
+        for i in range(n):  # (assigning a slice would take seconds to compile)
+            by_size[i] = found[i]
+        return
+    for i in range(n):
+        v = values[start + i]
+        j = i - 1
+        while j >= 0 and by_size[j] > v:
+            by_size[j + 1] = by_size[j]
+            j -= 1
+        by_size[j + 1] = v
 
 
 @pasted
@@ -212,7 +218,7 @@ def add_later(n: Any, row: Any, more: Any, later: Any) -> None:
 
 
 @kernel
-def _of_values(values: Floats, offsets: Ints, quantiles: bool, rows: Floats) -> None:  # noqa: FBT001
+def _of_values(values: Floats, offsets: Ints, quantiles: bool, rows: Floats) -> None:
     most = 0
     for g in range(len(offsets) - 1):
         most = max(most, offsets[g + 1] - offsets[g])

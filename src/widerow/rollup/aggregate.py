@@ -16,7 +16,7 @@ import numpy as np
 from widerow.codec.record import encode_stats, encode_values, merged
 from widerow.codec.stats import Stats
 from widerow.codec.stats import stacked as stacked_stats
-from widerow.engine.rows import NEVER, Rows
+from widerow.engine.rows import NEVER, Column, Rows
 from widerow.model.arrays import Ints, lengths
 from widerow.model.batch import CellKind, Cells
 from widerow.model.combine import united
@@ -110,7 +110,7 @@ def _rows(tenant: str, level: Level, cells: Gathered, records: Names, *, version
         records,
         np.arange(count, dtype=np.int32),
     )
-    keys = {
+    keys: dict[str, Column] = {
         "tenant_id": Coded.constant(tenant, n),
         "device_id": device,
         "period": start_us - start_us % level.period_us,

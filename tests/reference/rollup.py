@@ -1,0 +1,156 @@
+"""Statistics, sketches and records of rollups as one would write them for a hundred values: plain Python, no speed.
+
+The oracle of the kernels, to the last bit: sums and squares are added up in the order of time, as they do it. Only which bin
+a value is in, and what a bin stands for, are taken from the real sketch, which has tests of its own.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from widerow.codec.sketch import bins_of, values_of
+
+
+@dataclass(frozen=True)
+class Plain:
+    """The statistics of a window, in the order of the fields of `Stats`; the sketch by bins."""
+
+    count: int
+    first_us: int
+    last_us: int
+    first: float
+    last: float
+    min: float
+    max: float
+    sum: float
+    mean: float
+    m2: float
+    increase: float
+    p50: float
+    p95: float
+    p99: float
+    sketch: dict[int, int]
+
+    def bits(self) -> list[object]:
+        """To compare: 0 and -0 differ, and so do numbers that look the same."""
+        return [struct.pack("<d", v) if isinstance(v, float) else v for v in self.__dict__.values()]
+
+
+def plain(fields: list[Any]) -> Plain:
+    return Plain(*fields)
+
+
+def gain(before: float, after: float) -> float:
+    return after - before if after >= before else after
+
+
+def of_values(first_us: int, last_us: int, values: Sequence[float]) -> Plain:
+    ordered, n = sorted(values), len(values)
+
+    def rank(q: float) -> float:
+        at = q * (n - 1)
+        low = int(at)
+        return ordered[-1] if low + 1 >= n else ordered[low] + (ordered[low + 1] - ordered[low]) * (at - low)
+
+    total, increase, m2 = 0.0, 0.0, 0.0
+    for i, value in enumerate(values):
+        total += value
+        increase += gain(values[i - 1], value) if i else 0.0
+    mean = total / n
+    for value in values:
+        m2 += (value - mean) * (value - mean)
+    return Plain(
+        n,
+        first_us,
+        last_us,
+        values[0],
+        values[-1],
+        ordered[0],
+        ordered[-1],
+        total,
+        mean,
+        m2,
+        increase,
+        rank(0.5),
+        rank(0.95),
+        rank(0.99),
+        dict(sorted(Counter(bins_of(np.array(values)).tolist()).items())),
+    )
+
+
+def merged(parts: Sequence[Plain]) -> Plain:
+    """Of windows in order of time."""
+    if len(parts) == 1:
+        return parts[0]
+    out = parts[0]
+    sketch = Counter(out.sketch)
+    for later in parts[1:]:
+        sketch.update(later.sketch)
+        apart, both = later.mean - out.mean, out.count + later.count
+        out = replace(
+            out,
+            count=both,
+            last_us=later.last_us,
+            last=later.last,
+            min=min(out.min, later.min),
+            max=max(out.max, later.max),
+            sum=out.sum + later.sum,
+            mean=out.mean + apart * (later.count / both),
+            m2=out.m2 + (later.m2 + apart * apart * (out.count / both) * later.count),
+            increase=out.increase + (gain(out.last, later.first) + later.increase),
+        )
+    bins = dict(sorted(sketch.items()))
+
+    def quantile(q: float) -> float:
+        seen, rank = 0, q * (sum(bins.values()) - 1)
+        found = next(b for b, c in bins.items() if (seen := seen + c) > rank)
+        return min(max(values_of(np.array([found], np.int32)).item(), out.min), out.max) + 0.0
+
+    return replace(out, sketch=bins, p50=quantile(0.5), p95=quantile(0.95), p99=quantile(0.99))
+
+
+def decoded(record: bytes, window_us: int) -> Plain:
+    """What a record says, read as docs/format/rollup.md describes it."""
+    form, decimals, unit, at = record[0], record[1] & 0x7F, 1000 if record[1] & 0x80 else 1, 2
+
+    def varint() -> int:
+        nonlocal at
+        number = shift = 0
+        while True:
+            number |= (record[at] & 0x7F) << shift
+            at, shift = at + 1, shift + 7
+            if record[at - 1] < 0x80:
+                return number
+
+    def signed() -> int:
+        number = varint()
+        return -(number + 1 >> 1) if number & 1 else number >> 1
+
+    count, first_us = varint(), window_us + varint() * unit
+    last_us = first_us + varint() * unit
+    if form == 1 and decimals == 15:
+        return of_values(first_us, last_us, struct.unpack_from(f"<{count}d", record, at))
+    if form == 1:
+        whole, values = 0, []
+        for _ in range(count):
+            whole += signed()
+            values.append(whole / 10**decimals)
+        assert at == len(record)
+        return of_values(first_us, last_us, values)
+    numbers = struct.unpack_from("<11d", record, at)
+    at += 8 * 11
+    assert (form, record[at]) == (2, 1)
+    at += 1
+    sketch: dict[int, int] = {}
+    number = 0
+    for i in range(varint()):
+        number = number + varint() if i else signed()
+        sketch[number] = varint()
+    assert at == len(record)
+    return plain([count, first_us, last_us, *numbers, sketch])
