@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from widerow.codec.sketch import bins_of, values_of
+from widerow.codec.states import States
 
 
 @dataclass(frozen=True)
@@ -154,3 +155,77 @@ def decoded(record: bytes, window_us: int) -> Plain:
         sketch[number] = varint()
     assert at == len(record)
     return plain([count, first_us, last_us, *numbers, sketch])
+
+
+@dataclass(frozen=True)
+class PlainStates:
+    """What the texts of a window say; each text with its count and how long it lasted."""
+
+    count: int
+    first_us: int
+    last_us: int
+    first: str
+    last: str
+    values: dict[str, tuple[int, int]]
+    others: tuple[int, int] = (0, 0)
+
+    def bounded(self) -> PlainStates:
+        """At most 64 texts, and 4096 bytes of them besides the first and the last, the most frequent ones."""
+        always = {self.first, self.last}
+        loose = [(-count, text.encode()) for text, (count, _) in self.values.items() if text not in always]
+        kept, spent = always, 0
+        for _, text in sorted(loose):
+            spent += len(text)
+            if len(kept) == 64 or spent > 4096:
+                break
+            kept = kept | {text.decode()}
+        left = [tally for text, tally in self.values.items() if text not in kept]
+        count, lasted_us = (self.others[i] + sum(tally[i] for tally in left) for i in (0, 1))
+        values = {text: self.values[text] for text in sorted(kept, key=str.encode)}
+        return replace(self, values=values, others=(count, lasted_us))
+
+
+def states_of(reports: Sequence[tuple[int, str]]) -> PlainStates:
+    """Of texts with their times, in order."""
+    values: dict[str, tuple[int, int]] = {}
+    for i, (at, text) in enumerate(reports):
+        count, lasted_us = values.get(text, (0, 0))
+        lasting = reports[i + 1][0] - at if i + 1 < len(reports) else 0
+        values[text] = count + 1, lasted_us + lasting
+    (first_us, first), (last_us, last) = reports[0], reports[-1]
+    return PlainStates(len(reports), first_us, last_us, first, last, values).bounded()
+
+
+def merged_states(parts: Sequence[PlainStates]) -> PlainStates:
+    """Of windows in order of time."""
+    out = parts[0]
+    values, others = dict(out.values), out.others
+    for later in parts[1:]:
+        count, lasted_us = values.get(out.last, (0, 0))
+        values[out.last] = count, lasted_us + later.first_us - out.last_us
+        for text, (more, longer) in later.values.items():
+            count, lasted_us = values.get(text, (0, 0))
+            values[text] = count + more, lasted_us + longer
+        others = others[0] + later.others[0], others[1] + later.others[1]
+        out = replace(out, count=out.count + later.count, last_us=later.last_us, last=later.last)
+    return replace(out, values=values, others=others).bounded()
+
+
+def said_by_states(s: States) -> list[PlainStates]:
+    """The real ones as plain ones."""
+    names, out = s.names.to_list(), []
+    for g in range(len(s)):
+        which = range(int(s.offsets[g]), int(s.offsets[g + 1]))
+        out.append(
+            PlainStates(
+                int(s.count[g]),
+                int(s.first_us[g]),
+                int(s.last_us[g]),
+                names[s.first[g]],
+                names[s.last[g]],
+                {names[s.value[i]]: (int(s.counts[i]), int(s.lasted_us[i])) for i in which},
+                (int(s.other_count[g]), int(s.other_us[g])),
+            )
+        )
+        assert list(out[-1].values) == sorted(out[-1].values, key=str.encode)
+    return out

@@ -23,6 +23,15 @@ def chosen(these: Names, others: Names, other: Ints) -> Names:
     return Names(data, offsets)
 
 
+def cut_out(data: Bytes, at: Ints, size: Ints) -> Names:
+    """The bytes that begin at these places, of these sizes."""
+    offsets = np.zeros(len(at) + 1, np.int64)
+    np.cumsum(size, out=offsets[1:])
+    out = np.zeros(int(offsets[-1]) + PAD, np.uint8)
+    _cut_out(data, at, offsets, out)
+    return Names(out, offsets)
+
+
 @pasted
 def copy(data: Any, at: Any, out: Any, to: Any, size: Any) -> None:
     """Bytes from one place to another. (Assigning a slice does the same, and takes seconds to compile.)"""
@@ -37,3 +46,9 @@ def _choose(these: Bytes, these_at: Ints, others: Bytes, others_at: Ints, other:
             copy(others, others_at[other[i]], data, offsets[i], offsets[i + 1] - offsets[i])
         else:
             copy(these, these_at[i], data, offsets[i], offsets[i + 1] - offsets[i])
+
+
+@kernel
+def _cut_out(data: Bytes, at: Ints, offsets: Ints, out: Bytes) -> None:
+    for i in range(len(at)):
+        copy(data, at[i], out, offsets[i], offsets[i + 1] - offsets[i])

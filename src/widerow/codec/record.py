@@ -1,9 +1,10 @@
 """Statistics as bytes: a rollup's record of one metric in one window.
 
-A record is written in one of two forms, whichever is shorter; what is read from either is the same, bit for bit.
+Numbers are written in one of two forms, whichever is shorter; what is read from either is the same, bit for bit.
 Values: the values themselves, in order of time, where there are few. Statistics are computed as they are read. Values that
 are whole numbers of tenths, hundredths, ... take a byte or two each.
 Statistics: the statistics and the sketch.
+Two more forms have texts in them: `codec.text_record`.
 Rule 1: records are stored: see docs/format/rollup.md before changing a byte.
 Rule 2: `merged` says what `decode` and then `Stats.merged` say, bit for bit, in one pass: of windows that are merged no
 quantile and no sketch is made, only of what they are merged to.
@@ -28,12 +29,12 @@ from widerow.codec.stats import (
     stats_of,
 )
 from widerow.codec.varint import put_varint, take_varint, unzigzag, zigzag
-from widerow.model.arrays import PAD, Bytes, Codes, Floats, Ints, lengths, picked
+from widerow.model.arrays import PAD, Bytes, Codes, Flags, Floats, Ints, lengths, picked
 from widerow.model.errors import Corrupt
 from widerow.model.kernel import kernel, pasted
 from widerow.model.names import Names
 
-VALUES, STATISTICS = 1, 2
+VALUES, STATISTICS, TEXTS, BOTH = 1, 2, 3, 4
 """The first byte."""
 
 _MOST_DECIMALS = 6
@@ -41,10 +42,27 @@ _DOUBLES = 15
 """Instead of a number of decimals: the values are 8 bytes each."""
 _POWERS = np.array([10.0**k for k in range(_MOST_DECIMALS + 1)])
 _EXACT = float(1 << 53)
-_HEAD_BYTES = 2 + 3 * 9
+HEAD_BYTES = 2 + 3 * 9
 """A head takes at most these."""
 _FEWEST_BYTES = 8 * FLOATS + 4
 """Statistics take at least these, with a sketch of one bin."""
+
+
+def forms_of(records: Names, which: Ints | Codes) -> Bytes:
+    """The first byte of those at `which`; 0 where there is none."""
+    starts = records.offsets[which]
+    return np.where(records.offsets[1:][which] > starts, records.data[starts], 0).astype(np.uint8, copy=False)
+
+
+def has_numbers(form: Bytes) -> Flags:
+    """Which forms `decode` and `merged` read. (One that is unknown is for them to refuse.)"""
+    numbers: Flags = form != TEXTS
+    return numbers
+
+
+def has_texts(form: Bytes) -> Flags:
+    texts: Flags = (form == TEXTS) | (form == BOTH)
+    return texts
 
 
 def encode_values(window_us: Ints, first_us: Ints, last_us: Ints, values: Floats, offsets: Ints) -> Names:
@@ -52,9 +70,9 @@ def encode_values(window_us: Ints, first_us: Ints, last_us: Ints, values: Floats
     if (lengths(offsets) < 1).any():
         raise ValueError("a group without values has no record")
     starts, body = np.empty(len(offsets), np.int64), np.empty(len(window_us), np.int64)
-    data = np.empty(_HEAD_BYTES * len(window_us) + 8 * int(offsets[-1] - offsets[0]), np.uint8)
+    data = np.empty(HEAD_BYTES * len(window_us) + 8 * int(offsets[-1] - offsets[0]), np.uint8)
     _put_values(window_us, first_us, last_us, values, offsets, data, starts, body)
-    records = _trimmed(data, starts)
+    records = trimmed(data, starts)
     long = np.flatnonzero(body > _FEWEST_BYTES)  # of the others no statistics are needed
     if len(long) == 0:
         return records
@@ -70,12 +88,12 @@ def encode_stats(window_us: Ints, stats: Stats) -> Names:
     """Records of statistics whose values are not at hand."""
     columns, sketch, n = stats.columns(), stats.sketch, len(stats)
     starts = np.empty(n + 1, np.int64)
-    data = np.empty((_HEAD_BYTES + 8 * FLOATS) * n + most_bytes(n, len(sketch.bins)), np.uint8)
+    data = np.empty((HEAD_BYTES + 8 * FLOATS) * n + most_bytes(n, len(sketch.bins)), np.uint8)
     _put_statistics(window_us, np.stack(columns[:3]), stats.rows(), sketch.offsets, sketch.bins, sketch.counts, data, starts)
-    return _trimmed(data, starts)
+    return trimmed(data, starts)
 
 
-def _trimmed(data: Bytes, starts: Ints) -> Names:
+def trimmed(data: Bytes, starts: Ints) -> Names:
     return Names(np.concatenate([data[: starts[-1]], np.zeros(PAD, np.uint8)]), starts)
 
 
@@ -86,10 +104,11 @@ def decode(records: Names, window_us: Ints, *, quantiles: bool = True) -> Stats:
 
 
 def merged(records: Names, which: Ints | Codes, window_us: Ints, offsets: Ints, *, quantiles: bool = True) -> Stats:
-    """What groups of records say together: of those at `which`, whose windows begin at `window_us`.
+    """What groups of records say together in numbers: of those at `which`, whose windows begin at `window_us`.
 
-    Each group has one at least, and they come in order of time. Without quantiles: these are no numbers, the sketches are
-    empty, and what is stored of them is passed over. `Corrupt`: one is not a record, or of a newer release.
+    Each group has one at least, all of them of numbers, and they come in order of time. Without quantiles: these are no
+    numbers, the sketches are empty, and what is stored of them is passed over. `Corrupt`: one is not a record, or of a newer
+    release.
     """
     starts, stops = records.offsets[which], records.offsets[1:][which]
     n = len(offsets) - 1
@@ -130,12 +149,13 @@ def _read(
     for g in range(len(offsets) - 1):
         used, count = cuts[g], np.int64(0)
         for i in range(offsets[g], offsets[g + 1]):
-            form, decimals, n, first_us, last_us, p = _take_head(data, starts[i], stops[i], window_us[i])
-            if p < 0:
+            begin, stop = part_of_numbers(data, starts[i], stops[i])
+            form, decimals, n, first_us, last_us, p = take_head(data, begin, stop, window_us[i])
+            if p < 0 or form == TEXTS:
                 return False
             row = one if count else rows[g]
             if form == VALUES:
-                if not _take_values(data, p, stops[i], decimals, n, values, values_bytes):
+                if not _take_values(data, p, stop, decimals, n, values, values_bytes):
                     return False
                 put_values(values, 0, n, row)
                 if quantiles:
@@ -145,13 +165,13 @@ def _read(
                     if offsets[g + 1] - offsets[g] == 1:
                         put_quantiles(values, 0, n, by_size, row)
             else:
-                if p + 8 * FLOATS > stops[i]:
+                if p + 8 * FLOATS > stop:
                     return False
                 copy(data, p, values_bytes, 0, 8 * FLOATS)
                 for k in range(FLOATS):
                     row[k] = values[k]
                 if quantiles:
-                    used = take_sketch(data, p + 8 * FLOATS, stops[i], bins, counts, used)
+                    used = take_sketch(data, p + 8 * FLOATS, stop, bins, counts, used)
                     if used < 0:
                         return False
             if count:
@@ -174,27 +194,31 @@ def _read(
 
 
 @pasted
-def _unit(first: Any, last: Any) -> Any:
+def unit_of(first: Any, last: Any) -> Any:
     return 1000 if first % 1000 == 0 and last % 1000 == 0 else 1
 
 
 @pasted
-def _put_head(data: Any, at: Any, form: Any, decimals: Any, count: Any, window_us: Any, first_us: Any, last_us: Any) -> Any:
-    """Where it ends."""
-    first, last = first_us - window_us, last_us - first_us
-    unit = _unit(first, last)
+def put_head(data: Any, at: Any, form: Any, unit: Any, count: Any, first: Any, last: Any) -> Any:
+    """The time of the first is from the window's begin on, that of the last from the first on. Where it ends."""
     data[at] = form
-    data[at + 1] = decimals | (0x80 if unit == 1000 else 0)
+    data[at + 1] = 0x80 if unit == 1000 else 0
     at = put_varint(data, at + 2, count)
     at = put_varint(data, at, first // unit)
     return put_varint(data, at, last // unit)
 
 
 @pasted
-def _take_head(data: Any, at: Any, stop: Any, window_us: Any) -> Any:
+def _put_head(data: Any, at: Any, form: Any, count: Any, window_us: Any, first_us: Any, last_us: Any) -> Any:
+    first, last = first_us - window_us, last_us - first_us
+    return put_head(data, at, form, unit_of(first, last), count, first, last)
+
+
+@pasted
+def take_head(data: Any, at: Any, stop: Any, window_us: Any) -> Any:
     """The form, the decimals, the count, the first and the last time, and where the head ends; -1: it cannot be."""
-    wrong = 0, 0, np.int64(0), np.int64(0), np.int64(0), np.int64(-1)
-    if stop - at < 5 or (data[at] != VALUES and data[at] != STATISTICS):
+    wrong = np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(-1)
+    if stop - at < 5 or data[at] < VALUES or data[at] > TEXTS:
         return wrong
     form, decimals = np.int64(data[at]), np.int64(data[at + 1] & 0x7F)
     unit = 1000 if data[at + 1] & 0x80 else 1
@@ -204,6 +228,18 @@ def _take_head(data: Any, at: Any, stop: Any, window_us: Any) -> Any:
     if p < 0 or count < 1 or first > 1 << 50 or last > 1 << 50 or (form == VALUES and count > stop - p):
         return wrong
     return form, decimals, count, window_us + first * unit, window_us + (first + last) * unit, p
+
+
+@pasted
+def part_of_numbers(data: Any, at: Any, stop: Any) -> Any:
+    """Where the record of numbers begins and stops: it may be part of one that has texts, too."""
+    if at >= stop or data[at] != BOTH:
+        return at, stop
+    _, p = take_varint(data, at + 2, stop)
+    size, p = take_varint(data, p, stop)
+    if p < 0 or size > stop - p:
+        return at, at
+    return p, p + size
 
 
 # Values: differences of whole numbers, or doubles.
@@ -239,7 +275,7 @@ def _put_values(
     for g in range(len(window_us)):
         start, stop = offsets[g], offsets[g + 1]
         n = stop - start
-        begin = _put_head(data, starts[g], VALUES, 0, n, window_us[g], first_us[g], last_us[g])
+        begin = _put_head(data, starts[g], VALUES, n, window_us[g], first_us[g], last_us[g])
         decimals = 0
         at, fitting = _put_whole(data, begin, values, start, stop, decimals)
         furthest = 0
@@ -283,6 +319,6 @@ def _put_statistics(
     raw = rows.reshape(-1).view(np.uint8)
     starts[0] = 0
     for g in range(len(window_us)):
-        at = _put_head(data, starts[g], STATISTICS, 0, ints[0, g], window_us[g], ints[1, g], ints[2, g])
+        at = _put_head(data, starts[g], STATISTICS, ints[0, g], window_us[g], ints[1, g], ints[2, g])
         copy(raw, 8 * FLOATS * g, data, at, 8 * FLOATS)
         starts[g + 1] = put_sketch(data, at + 8 * FLOATS, bins, counts, cuts[g], cuts[g + 1])

@@ -7,13 +7,15 @@ Rule 2: a pass over the cells is a kernel or a whole-column operation; Python ru
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 
 from widerow.engine.rows import Rows
-from widerow.model.arrays import Bytes, Codes, Floats, Ints, frozen, lengths
-from widerow.model.combine import concatenated, united
+from widerow.model.arrays import Bytes, Codes, Flags, Floats, Ints, frozen, lengths
+from widerow.model.combine import concatenated, in_order, united
 from widerow.model.kernel import kernel
 from widerow.model.names import NO_NAMES, Coded, Names
 
@@ -74,6 +76,28 @@ class Gathered:
     def __len__(self) -> int:
         return len(self.start_us)
 
+    def keep(self, cells: Flags) -> tuple[Gathered, Ints]:
+        """Only the marked cells, and the groups that have any; and which of the groups here these are."""
+        if cells.all():
+            return self, np.arange(len(self))
+        kept = np.zeros(len(cells) + 1, np.int64)
+        np.cumsum(cells, out=kept[1:])
+        offsets = kept[self.offsets]
+        groups = np.flatnonzero(lengths(offsets))
+        out = copy(self)
+        out.offsets = np.append(offsets[groups], kept[-1])
+        out.device, out.metric, out.start_us = self.device.take(groups), self.metric.take(groups), self.start_us[groups]
+        out._window, out._cell, out._row = self._window[groups], self._cell[cells], self._row[cells]  # noqa: SLF001
+        return out, groups
+
+    def kinds(self) -> Bytes:
+        """Of each cell."""
+        return self._kinds[self._cell]
+
+    def has(self, kind: int) -> bool:
+        """Whether any cell of the rows is of that kind."""
+        return bool((self._kinds == kind).any())
+
     def time_us(self) -> Ints:
         """Of each cell."""
         return self._row_us[self._row]
@@ -91,11 +115,15 @@ class Gathered:
 
     def texts(self) -> tuple[Names, Ints]:
         """A dictionary, in which a text may stand several times, and of each cell where its text is in it."""
+        names, codes = self._texts
+        return names, codes[self._cell]
+
+    @cached_property
+    def _texts(self) -> tuple[Names, Ints]:
+        """The same of all cells, of whatever kind."""
         names, base = _stacked([rows.cells.texts for rows in self._chunks])
-        codes = _column([rows.cells.text for rows in self._chunks], np.int32)[self._cell]
-        if len(base) <= 1 or not base.any():
-            return names, codes.astype(np.int64)
-        return names, codes + np.repeat(base, [len(rows) for rows in self._chunks])[self._row]
+        codes = _column([rows.cells.text for rows in self._chunks], np.int32)
+        return names, codes + np.repeat(base, [len(rows.cells) for rows in self._chunks])
 
     def windows(self) -> tuple[Coded, Ints, Ints]:
         """The windows of devices that have groups: the device and the begin of each, and where its groups begin."""
@@ -103,21 +131,6 @@ class Gathered:
         first[1:] = self._window[1:] != self._window[:-1]
         heads = np.flatnonzero(first)
         return self.device.take(heads), self.start_us[heads], np.append(heads, len(self))
-
-
-def by_name(column: Coded) -> Coded:
-    """The same column with its dictionary in order, so that it does not matter which name came first."""
-    names, rank = _ordered(column.names)
-    return Coded(names, rank[column.codes] if len(rank) else column.codes)
-
-
-def _ordered(names: Names) -> tuple[Names, Codes]:
-    """The names in order, and the place of each."""
-    texts = names.to_bytes_list()
-    order = sorted(range(len(texts)), key=texts.__getitem__)
-    rank = np.empty(len(texts), np.int32)
-    rank[order] = np.arange(len(texts), dtype=np.int32)
-    return names.take(np.array(order, np.int64)), rank
 
 
 def _names(rows: Rows) -> Coded:
@@ -158,9 +171,8 @@ def _distinct(names: Names) -> tuple[Names, Codes]:
 def _dictionary(parts: Sequence[Names]) -> tuple[Names, Codes, Ints]:
     """All names in order, each once; and the place in it of name i of part p, at `base[p] + i`."""
     names, base = _stacked(parts)
-    distinct, codes = _distinct(names)
-    ordered, rank = _ordered(distinct)
-    return ordered, rank[codes], base
+    every = in_order(Coded(*_distinct(names)))
+    return every.names, every.codes, base
 
 
 def _devices(chunks: Sequence[Rows]) -> Coded:
