@@ -10,7 +10,7 @@ from widerow.model.check import name_fault
 from widerow.model.errors import Rejected
 from widerow.model.times import DAY, MS, SECOND
 from widerow.simulate.fleet import MAX_DELAY, Fleet
-from widerow.simulate.kinds import KINDS, STATES
+from widerow.simulate.kinds import FLEETS, KINDS, STATES
 
 START_US = 1_760_000_000 * SECOND
 
@@ -174,4 +174,17 @@ def test_what_makes_no_sense_is_refused() -> None:
     check("gaps", gaps=1.5)
     with pytest.raises(Rejected, match="choose from"):
         Fleet(1, 1, start_us=0, kinds=("submarine",))
-    assert set(KINDS) == {"press", "oven", "conveyor", "pump", "climate", "power_meter"}
+    assert set(KINDS) == {"press", "oven", "conveyor", "pump", "climate", "power_meter", "truck"}
+
+
+def test_what_was_made_is_what_arrives_each_report_once() -> None:
+    wild, ticks = fleet_of(share=0.2), range(3, 40)
+    made = reports_of(wild.made(ticks, slice(5, 50)))
+    arrived = {repr(r): r for t in range(3, 40 + MAX_DELAY) for r in reports_of(wild.batch(t, slice(5, 50)))}
+    within = {text for text, r in arrived.items() if START_US + 3 * 10 * SECOND <= r.time_us < START_US + 40 * 10 * SECOND}
+    assert len(made) == len(set(map(repr, made))) == len(within)
+    assert set(map(repr, made)) == within
+
+
+def test_unless_asked_a_fleet_is_a_factory() -> None:
+    assert set(fleet_of().types()) == set(FLEETS["factory"]) == set(KINDS) - {"truck"}

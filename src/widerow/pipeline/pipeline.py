@@ -27,6 +27,7 @@ from widerow.engine.rows import Rows
 from widerow.model.arrays import lengths
 from widerow.model.batch import Batch
 from widerow.model.errors import NotFound, Refusal, Unavailable, WiderowError
+from widerow.model.merge import merge
 from widerow.model.names import Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import Clock
@@ -34,7 +35,6 @@ from widerow.ops.cores import allowed_cores, shared_core, stay_on
 from widerow.ops.counters import Counters
 from widerow.pipeline.attach import attached
 from widerow.pipeline.check import check
-from widerow.pipeline.merge import merge
 from widerow.pipeline.queue import FairQueue
 from widerow.rollup.marks import MarkPlan
 from widerow.rollup.pyramid import Pyramid

@@ -1,4 +1,4 @@
-"""A deterministic fleet of factory sensors.
+"""A deterministic fleet: the sensors of a factory, or a haulier's trucks.
 
 Rule 1: a report is a pure function of (seed, device, tick). Batches may be asked for in any order and any slices, and the
 reports of two slices together are those of the whole.
@@ -23,7 +23,8 @@ from widerow.model.errors import Rejected
 from widerow.model.names import Coded, Names
 from widerow.model.times import MS, SECOND
 from widerow.simulate.chance import chance, stream_of, words
-from widerow.simulate.kinds import KINDS, STATES, Draw, Kind
+from widerow.simulate.kinds import FLEETS, KINDS, TRUCK, Draw, Kind
+from widerow.simulate.trucks import truck_name, truck_record
 
 MAX_DELAY = 5
 """How many ticks late a report can be."""
@@ -62,17 +63,32 @@ class Fleet:
         self.seed, self.devices, self.interval_us = seed, devices, interval_us
         self.start_us = start_us - start_us % self._stamp_us
         self.gaps, self.duplicates, self.out_of_order = gaps, duplicates, out_of_order
-        self.kinds = tuple(KINDS[name] for name in kinds or KINDS)
+        self.kinds = tuple(KINDS[name] for name in kinds or FLEETS["factory"])
         self.names = Names.of(device_name(self._kind(i), i) for i in range(devices))
         self._metrics = {name: i for i, name in enumerate(dict.fromkeys(_cell_names(self.kinds)))}
         self._metric_names = Names.of(self._metrics)
-        texts = [*STATES, *(f"T-{n:02d}" for n in range(max(kind.tools for kind in self.kinds)))]
-        self._texts = Names.of(texts)
+        tools = (f"T-{n:02d}" for n in range(max(kind.tools for kind in self.kinds)))
+        said = [text for kind in self.kinds if kind.condition for text in kind.condition.texts]
+        self._text_codes = {text: code for code, text in enumerate(dict.fromkeys([*said, *tools]))}
+        self._texts = Names.of(self._text_codes)
 
     def batch(self, tick: int, devices: slice = EVERYONE) -> Batch:
         """What arrives during that tick from those devices, late reports last. Nobody has received it: versions are 0."""
         chosen = np.arange(self.devices)[devices]
-        place, device, made = self._arrivals(tick, chosen)
+        return self._batch(chosen, *self._arrivals(tick, chosen))
+
+    def made(self, ticks: range, devices: slice = EVERYONE) -> Batch:
+        """What those devices report in those ticks, each report once, in order of the ticks: no network is between.
+
+        Lost reports (`gaps`) are lost here, too.
+        """
+        chosen = np.arange(self.devices)[devices]
+        tick, place = np.repeat(np.array(ticks, np.int64), len(chosen)), np.tile(np.arange(len(chosen)), len(ticks))
+        kept = _bits(words(self.seed, stream_of("fate"), chosen[place], tick), 0) >= self.gaps
+        return self._batch(chosen, place[kept], tick[kept])
+
+    def _batch(self, chosen: Ints, place: Ints, made: Ints) -> Batch:
+        device = chosen[place]
         time_us = self.time_us(device, made)
         return Batch(
             Coded(self.names.take(chosen), place.astype(np.int32)),
@@ -106,8 +122,8 @@ class Fleet:
         for kind in self.kinds:
             for metric in kind.metrics:
                 found.setdefault(metric.name, Metric(name=metric.name, kind=metric.kind, unit=metric.unit))
-            if kind.has_state:
-                found.setdefault("state", Metric(name="state", kind=MetricKind.TEXT))
+            if kind.condition:
+                found.setdefault(kind.condition.name, Metric(name=kind.condition.name, kind=MetricKind.TEXT))
         return list(found.values())
 
     def _kind(self, device: int) -> Kind:
@@ -116,6 +132,8 @@ class Fleet:
 
     def _record(self, device: int, profile: Profile) -> Device:
         kind = self._kind(device)
+        if kind is TRUCK:
+            return truck_record(self.seed, device, self.names[device], profile)
         hall = _hall(device)
         return Device(
             name=self.names[device],
@@ -126,8 +144,8 @@ class Fleet:
             profile=profile,
         )
 
-    def _arrivals(self, tick: int, chosen: Ints) -> tuple[Ints, Ints, Ints]:
-        """What arrives in a tick: for each report its place among the chosen, its device, and the tick it was made in."""
+    def _arrivals(self, tick: int, chosen: Ints) -> tuple[Ints, Ints]:
+        """What arrives in a tick: for each report its device's place among the chosen, and the tick it was made in."""
         late = np.arange(MAX_DELAY + 1)[:, None]
         made = tick - late
         # One word decides a report's fate: 20 bits for each question, which is a millionth of resolution.
@@ -137,8 +155,7 @@ class Fleet:
         arrives = (share[0] >= self.gaps) & (delay == late) & (made >= 0)
         row, place = np.nonzero(arrives)
         times = 1 + (share[2][row, place] < self.duplicates)
-        place = np.repeat(place, times)
-        return place, chosen[place], tick - np.repeat(row, times)
+        return np.repeat(place, times), tick - np.repeat(row, times)
 
     def _cells(self, device: Ints, made: Ints, time_us: Ints) -> Cells:
         which = device % len(self.kinds)
@@ -163,20 +180,20 @@ class Fleet:
         return Cells(offsets, self._metric_names, name, cell_kind, number, self._texts, text)
 
     def _block(self, kind: Kind, draw: Draw) -> _Block:
-        """The cells of reports of one kind: numbers first, then the state, then the tool."""
+        """The cells of reports of one kind: numbers first, then the state or status, then the tool."""
         names = [name for name, _ in _cells_of(kind)]
         shape = (len(draw.tick), len(names))
         number, text, told = np.full(shape, np.nan), np.full(shape, -1, np.int32), np.ones(shape, np.bool_)
         for m, metric in enumerate(kind.metrics):
             number[:, m] = metric.values(stream_of(f"{kind.name}/{metric.name}"), draw)
         column = len(kind.metrics)
-        if kind.has_state:
-            text[:, column] = draw.state
-            told[:, column] = draw.state_told
+        if kind.condition:
+            text[:, column] = self._text_codes[kind.condition.texts[0]] + kind.condition.code(draw)
+            told[:, column] = kind.condition.told(draw)
             column += 1
         if kind.tools:
             tool = draw.chance(stream_of("tool"), draw.tick // _TOOL_TICKS) * kind.tools
-            text[:, column] = len(STATES) + tool.astype(np.int32)
+            text[:, column] = self._text_codes["T-00"] + tool.astype(np.int32)
         kinds = np.array([cell for _, cell in _cells_of(kind)], np.uint8)
         return _Block(np.array([self._metrics[n] for n in names], np.int32), kinds, number, text, told)
 
@@ -194,6 +211,8 @@ class _Block:
 
 def device_name(kind: Kind, device: int) -> str:
     """Names as plants give them. Most are tame; one in seven is what a file system, a URL or a key would choke on."""
+    if kind is TRUCK:
+        return truck_name(device)
     hall = _hall(device)
     if device % 7 != 6:
         return f"{kind.name}-{device:06d}"
@@ -218,8 +237,8 @@ def _bits(words_: npt.NDArray[np.uint64], shift: int) -> Floats:
 def _cells_of(kind: Kind) -> list[tuple[str, CellKind]]:
     """The names a report of that kind can hold, in the order of its block."""
     cells = [(metric.name, CellKind.NUMBER) for metric in kind.metrics]
-    if kind.has_state:
-        cells.append(("state", CellKind.TEXT))
+    if kind.condition:
+        cells.append((kind.condition.name, CellKind.TEXT))
     if kind.tools:
         cells.append(("tool", CellKind.TAG))
     return cells

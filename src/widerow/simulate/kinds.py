@@ -1,4 +1,4 @@
-"""The machines of the simulated factory, and how each of their metrics behaves.
+"""The machines of the simulated factory, the trucks of the simulated haulier, and how each of their metrics behaves.
 
 Rule 1: a metric's value is a pure function of a `Draw`: (seed, device, tick, time). No metric remembers anything.
 Rule 2: values are rounded as sensors round them, so that they compress and print as real ones do.
@@ -7,6 +7,7 @@ Rule 3: counters never fall; flags are 0 or 1; texts come from a short list.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,6 +17,7 @@ from widerow.model.arrays import Flags, Floats, Ints
 from widerow.model.device import MetricKind
 from widerow.model.times import DAY, SECOND
 from widerow.simulate.chance import chance, stream_of, walk
+from widerow.simulate.journey import STATUSES, Journey
 
 STATES = ("running", "idle", "setup", "fault")
 _STATE_BOUNDS = np.cumsum([0.78, 0.13, 0.07])
@@ -57,6 +59,18 @@ class Draw:
     def state_told(self) -> Flags:
         """Whether the report mentions the state."""
         out: Flags = (self.state != self._state_at(self.tick - 1)) | ((self.tick + self.device) % _STATE_REPEAT == 0)
+        return out
+
+    @cached_property
+    def journey(self) -> Journey:
+        """What trucks do then."""
+        return Journey(self.seed, self.device, self.time_us)
+
+    @cached_property
+    def status_told(self) -> Flags:
+        """Whether the report of a truck mentions its status. Times wobble: rather told twice than not at all."""
+        before = Journey(self.seed, self.device, self.time_us - self.interval_us - self.interval_us // 50)
+        out: Flags = (self.journey.status != before.status) | ((self.tick + self.device) % _STATE_REPEAT == 0)
         return out
 
     def _state_at(self, tick: Ints) -> Ints:
@@ -137,18 +151,46 @@ class Flag:
         return (draw.chance(stream, slot) < self.share).astype(np.float64)
 
 
-Numeric = Gauge | Counter | Flag
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Travel:
+    """What a truck's journey says of itself, under the same name."""
+
+    name: str
+    unit: str
+    decimals: int
+    kind = MetricKind.GAUGE
+
+    def values(self, _: int, draw: Draw) -> Floats:
+        out: Floats = np.round(getattr(draw.journey, self.name), self.decimals) + 0.0
+        return out
+
+
+Numeric = Gauge | Counter | Flag | Travel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """A text that is reported when it changes, and now and then."""
+
+    name: str
+    texts: tuple[str, ...]
+    code: Callable[[Draw], Ints]
+    """Codes into the texts."""
+    told: Callable[[Draw], Flags]
+
+
+STATE = Condition(name="state", texts=STATES, code=lambda draw: draw.state, told=lambda draw: draw.state_told)
+STATUS = Condition(name="status", texts=STATUSES, code=lambda draw: draw.journey.status, told=lambda draw: draw.status_told)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A type of machine: what it reports and what it is called on the floor."""
+    """A type of machine or vehicle: what it reports and what it is called on the floor."""
 
     name: str
     german: str
     metrics: tuple[Numeric, ...]
-    has_state: bool = True
-    """Reports a text `state` when it changes, and now and then."""
+    condition: Condition | None = STATE
     tools: int = 0
     """With how many tools it can be fitted; the tag `tool` says which."""
 
@@ -227,7 +269,7 @@ PUMP = Kind(
 CLIMATE = Kind(
     name="climate",
     german="Klima",
-    has_state=False,
+    condition=None,
     metrics=(
         Gauge(name="temperature", unit="°C", base=21.5, spread=4, daily=2.5, walk=2, jitter=0.1),
         Gauge(name="humidity", unit="%", base=45, spread=10, daily=-6, walk=14, jitter=0.4, decimals=1, low=0, high=100),
@@ -244,7 +286,7 @@ CLIMATE = Kind(
 METER = Kind(
     name="power_meter",
     german="Zähler",
-    has_state=False,
+    condition=None,
     metrics=(
         *(Gauge(name=f"voltage_l{i}", unit="V", base=230, daily=-2, walk=7, jitter=0.8) for i in (1, 2, 3)),
         *(
@@ -258,5 +300,27 @@ METER = Kind(
     ),
 )
 
-KINDS = {kind.name: kind for kind in (PRESS, OVEN, CONVEYOR, PUMP, CLIMATE, METER)}
+TRUCK = Kind(
+    name="truck",
+    german="Laster",
+    condition=STATUS,
+    metrics=(
+        Travel(name="latitude", unit="°", decimals=5),
+        Travel(name="longitude", unit="°", decimals=5),
+        Travel(name="elevation", unit="m", decimals=0),
+        Travel(name="velocity", unit="km/h", decimals=1),
+        Travel(name="heading", unit="°", decimals=0),
+        Travel(name="grade", unit="%", decimals=1),
+        Travel(name="fuel_consumption", unit="l/h", decimals=1),
+        Travel(name="fuel_state", unit="1", decimals=3),
+        Travel(name="current_load", unit="kg", decimals=-1),
+    ),
+)
+
+FLEETS = {
+    "factory": tuple(kind.name for kind in (PRESS, OVEN, CONVEYOR, PUMP, CLIMATE, METER)),
+    "trucks": (TRUCK.name,),
+}
+"""Kinds that are found together, by what one would call them all."""
+KINDS = {kind.name: kind for kind in (PRESS, OVEN, CONVEYOR, PUMP, CLIMATE, METER, TRUCK)}
 """Every kind there is, by name."""
