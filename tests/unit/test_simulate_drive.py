@@ -1,6 +1,7 @@
 """The load driver: nothing vanishes, stalls are charged for, and it stops when told to."""
 
 import gzip
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,8 +16,10 @@ import numpy as np
 import pytest
 import zstandard
 
+from widerow.model.batch import reports_of
 from widerow.simulate.answer import kept_reports
-from widerow.simulate.drive import DriveReport, Plan, Work, drive, work_of
+from widerow.simulate.chaos import ChaosSettings
+from widerow.simulate.drive import DriveReport, Plan, Work, drive, troubled_work, work_of
 from widerow.simulate.encode import FORMATS, encode_line
 from widerow.simulate.fleet import Fleet
 from widerow.simulate.latency import Latencies
@@ -262,3 +265,34 @@ def test_latencies_of_any_size_find_a_bucket() -> None:
         latencies.add(seconds)
     assert len(latencies) == 3
     assert latencies.quantile(0.1) <= 1e-6
+
+
+def test_chaos_loses_nothing_and_what_is_sent_last_is_true() -> None:
+    trucks = Fleet(5, 30, start_us=1_760_000_000_000_000, kinds=("truck",), interval_us=60_000_000, gaps=0)
+    much = ChaosSettings(late=0.2, offline=0.5, duplicates=0.3, corrections=0.3, reordered=0.5)
+    with serving(lambda _: KEPT) as server:
+        report = drive(server.url, trucks, reports=1500, lines=50, connections=3, format="ndjson", trouble=much)
+    held: dict[tuple[str, int, str], object] = {}
+    rows = [json.loads(line) for body in server.bodies for line in body.splitlines()]
+    for row in rows:
+        held |= {(row["device"], row["time"], name): value for name, value in row["values"].items()}
+    truth = reports_of(trucks.made(range(50)))
+    assert held == {(r.device, r.time_us, name): value for r in truth for name, value in r.values.items()}
+    assert report.acknowledged == len(rows) > 1.3 * len(truth)
+    assert len({len(body.splitlines()) for body in server.bodies}) > 5
+    times = [row["time"] for row in rows]
+    assert times != sorted(times)
+
+
+def test_chaos_keeps_a_rate_and_an_end() -> None:
+    plan = Plan(FORMATS["line"], 40, 1000.0, 20_000, 0, None, ChaosSettings())
+    works = list(troubled_work(CALM, plan, slice(1, None, 2)))
+    sent = np.cumsum([len(w.batch) for w in works])
+    assert 10_000 < sent[-1] < 11_500
+    assert [w.due_s for w in works] == (sent / 500.0).tolist()
+    assert max(len(w.batch) for w in works) <= 40
+    assert all(w.types == [name.split("-")[0] for name in w.batch.device.names] for w in works if tame_names(w))
+
+
+def tame_names(work: Work) -> bool:
+    return all("-" in name for name in work.batch.device.names)

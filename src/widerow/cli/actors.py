@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from widerow.simulate.drive import DriveReport
     from widerow.simulate.fleet import Fleet
 
-CAST = (("acme", "Acme Pressworks", 0.6), ("globex", "Globex Foods", 0.4))
-"""The tenants: name, name for people, share of the devices."""
+CAST = {
+    "factory": (("acme", "Acme Pressworks", 0.6), ("globex", "Globex Foods", 0.4)),
+    "trucks": (("acme", "Acme Haulage", 0.6), ("globex", "Globex Freight", 0.4)),
+}
+"""By the kind of fleet, the tenants: name, name for people, share of the devices."""
 HISTORY_US = 10 * MINUTE
 HISTORY_REPORTS = 30_000
 """What is sent first, so that there is something to see: at most so long, and so many."""
@@ -34,6 +37,7 @@ class Actor:
     """One tenant: its fleet, and what was sent so far."""
 
     tenant: str
+    display_name: str
     fleet: Fleet
     rate: float
     history: int
@@ -51,22 +55,23 @@ class Actor:
         return self.sent.refused + self.sent.failed if self.sent else 0
 
 
-def cast(devices: int, rate: float, now_us: int) -> list[Actor]:
+def cast(devices: int, rate: float, now_us: int, kind: str = "factory") -> list[Actor]:
     """The tenants with their fleets. Each device reports every devices / rate seconds."""
     from widerow.simulate.fleet import Fleet  # noqa: PLC0415
+    from widerow.simulate.kinds import FLEETS  # noqa: PLC0415
 
     interval_us = max(MS, round(SECOND * devices / rate))
     history = max(1, min(HISTORY_US // interval_us, HISTORY_REPORTS // devices))
     actors = []
     left = devices
-    for place, (tenant, _, share) in enumerate(CAST):
-        n = max(1, round(devices * share)) if place < len(CAST) - 1 else max(1, left)
+    for place, (tenant, display_name, share) in enumerate(CAST[kind]):
+        n = max(1, round(devices * share)) if place < len(CAST[kind]) - 1 else max(1, left)
         left -= n
         # From a whole second on, so that times have as many decimals as a sensor gives. Nothing comes twice, so that the
         # number of reports that were acknowledged is the number of those that are kept.
         start_us = bucket_start(now_us, SECOND) - history * interval_us
-        fleet = Fleet(1 + place, n, start_us=start_us, interval_us=interval_us, duplicates=0.0)
-        actors.append(Actor(tenant, fleet, n * SECOND / interval_us, history))
+        fleet = Fleet(1 + place, n, start_us=start_us, kinds=FLEETS[kind], interval_us=interval_us, duplicates=0.0)
+        actors.append(Actor(tenant, display_name, fleet, n * SECOND / interval_us, history))
     return actors
 
 
@@ -76,10 +81,9 @@ def prepare(api: Api, actors: list[Actor]) -> None:
     for old in api.get("/v1/admin/tokens")["tokens"]:
         if old["description"] == DESCRIPTION:
             api.delete(f"/v1/admin/tokens/{old['id']}")
-    names = {tenant: display_name for tenant, display_name, _ in CAST}
     for actor in actors:
         if actor.tenant not in known:
-            api.post("/v1/admin/tenants", {"name": actor.tenant, "display_name": names[actor.tenant]})
+            api.post("/v1/admin/tenants", {"name": actor.tenant, "display_name": actor.display_name})
         actor.token = make_token(api, "write", actor.tenant)
         _describe_devices(api, actor)
 

@@ -20,6 +20,7 @@ from widerow.cli.api import Api, in_path
 from widerow.cli.connect import configuration
 from widerow.cli.failure import Failed
 from widerow.cli.serve import Host, Port, obey_signals, refuse_if_served, start_logging, warm_up
+from widerow.cli.simulate import FleetKind, Kind
 from widerow.cli.sockets import SOCKET, reachable
 from widerow.config import Config
 from widerow.model.times import MINUTE, SECOND, SystemClock
@@ -39,6 +40,7 @@ def demo(
     ),
     devices: Annotated[int, typer.Option("--devices", min=2, max=1_000_000, help="How many devices.")] = 500,
     rate: Annotated[float, typer.Option("--rate", min=0.01, help="Reports per second, all together.")] = 500,
+    kind: Kind = FleetKind.FACTORY,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Throw away what an earlier demo left.", show_default=False)
     ] = False,
@@ -56,10 +58,10 @@ def demo(
         _throw_away(data)
     with contextlib.suppress(KeyboardInterrupt):  # while it starts; afterwards the signals are ours
         obey_signals()
-        _play(settings, data, devices, rate)
+        _play(settings, data, kind, devices, rate)
 
 
-def _play(settings: Config, data: Path, devices: int, rate: float) -> None:
+def _play(settings: Config, data: Path, kind: FleetKind, devices: int, rate: float) -> None:
     from widerow.server.run import running  # noqa: PLC0415
     from widerow.service import Service  # noqa: PLC0415
 
@@ -75,7 +77,7 @@ def _play(settings: Config, data: Path, devices: int, rate: float) -> None:
             stop = threading.Event()
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: stop.set())
-            actors = cast(devices, rate, SystemClock().now_us())
+            actors = cast(devices, rate, SystemClock().now_us(), kind.value)
             prepare(api, actors)
             for actor in actors:
                 send_history(url, actor, stop)

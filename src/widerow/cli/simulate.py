@@ -1,7 +1,8 @@
 """`widerow simulate`: a fleet that does not exist sends to a server that does.
 
 Event times keep step with real time when a rate is set. As fast as possible, they would run into the future, which servers
-refuse; so such a run lies in the past, and ends now if the number of reports is known.
+refuse; so such a run lies in the past, and ends now if the number of reports is known. A run with chaos does, too: what
+comes days late must have been made days ago.
 """
 
 from __future__ import annotations
@@ -39,6 +40,14 @@ class BodyFormat(StrEnum):
     ARROW = "arrow"
 
 
+class FleetKind(StrEnum):
+    FACTORY = "factory"
+    TRUCKS = "trucks"
+
+
+Kind = Annotated[FleetKind, typer.Option("--kind", help="What reports: the machines of a factory, or trucks on the road.")]
+
+
 def add_to(app: typer.Typer) -> None:
     app.command("simulate")(simulate)
 
@@ -57,6 +66,7 @@ def simulate(
         int | None, typer.Option("--lines", min=1, help="Reports in a request; about a tenth of a second's by default.")
     ] = None,
     connections: Annotated[int, typer.Option("--connections", min=1, max=256, help="Connections at a time.")] = 2,
+    kind: Kind = FleetKind.FACTORY,
     seed: Annotated[int, typer.Option("--seed", help="Another seed, other values.")] = 1,
     interval: Annotated[
         str | None, typer.Option("--interval", metavar="TIME", help="Between two reports of a device; devices / rate.")
@@ -67,6 +77,12 @@ def simulate(
     gaps: Annotated[float, typer.Option("--gaps", min=0, max=1, help="Share of reports that get lost.")] = 0.01,
     duplicates: Annotated[float, typer.Option("--duplicates", min=0, max=1, help="Share that comes twice.")] = 0.005,
     out_of_order: Annotated[float, typer.Option("--out-of-order", min=0, max=1, help="Share that comes late.")] = 0.02,
+    troubled: Annotated[
+        bool,
+        typer.Option(
+            "--chaos", help="Late, doubled, reordered, corrected, in backlogs, in odd batches.", show_default=False
+        ),
+    ] = False,
 ) -> None:
     """Send the reports of a simulated fleet, and say how that went.
 
@@ -75,8 +91,12 @@ def simulate(
     Example: widerow simulate --tenant acme --devices 1000 --rate 500 --seconds 60
 
     Example: widerow simulate --tenant acme --rate 0 --count 1000000 --format arrow --connections 4
+
+    Example: widerow simulate --tenant acme --kind trucks --devices 50 --interval 1m --rate 0 --count 100000 --chaos
     """
+    from widerow.simulate.chaos import ChaosSettings  # noqa: PLC0415
     from widerow.simulate.fleet import Fleet  # noqa: PLC0415
+    from widerow.simulate.kinds import FLEETS  # noqa: PLC0415
 
     if seconds is None and count is None:
         seconds = 10.0
@@ -84,10 +104,13 @@ def simulate(
         interval_us = parse_duration(interval)
     else:
         interval_us = max(MS, round(SECOND * devices / rate)) if rate else FLAT_OUT_INTERVAL_US
+    known = count if count is not None or not (rate and seconds) else math.ceil(rate * seconds)
+    start_us = _start_us(start, 0 if troubled else rate, known if troubled else count, devices, interval_us)
     fleet = Fleet(
         seed,
         devices,
-        start_us=_start_us(start, rate, count, devices, interval_us),
+        start_us=start_us,
+        kinds=FLEETS[kind.value],
         interval_us=interval_us,
         gaps=gaps,
         duplicates=duplicates,
@@ -96,8 +119,9 @@ def simulate(
     # Small requests at a small rate: whoever waits for a hundred reports at ten a second waits ten seconds.
     sized = lines or (min(1000, max(1, math.ceil(rate / 10))) if rate else 1000)
     plan = {"rate": rate or None, "seconds": seconds, "reports": count, "format": body.value, "lines": sized}
+    plan |= {"connections": connections, "trouble": ChaosSettings() if troubled else None}
     with write_token(session) as token:
-        report, interrupted = _run(session, fleet, token, {**plan, "connections": connections})
+        report, interrupted = _run(session, fleet, token, plan)
     session.show(summary(report), lambda _: _draw(report))
     if interrupted:
         raise KeyboardInterrupt

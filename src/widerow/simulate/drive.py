@@ -4,6 +4,8 @@ Rule 1: with a rate set, a request's latency counts from the moment it was due, 
 a server that stalls is charged for everything that had to wait (no coordinated omission).
 Rule 2: what was not acknowledged is accounted for: refused by the server, or failed after bounded retries. Nothing vanishes.
 Rule 3: a request in doubt is sent again unchanged; a report is identified by device and time, so that is harmless.
+Rule 4: with chaos, each connection has devices of its own. What is sent last is what counts where versions cannot be told,
+and only what one connection sends has an order.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import zstandard
 from widerow.model.batch import Batch, CellKind
 from widerow.model.names import Coded
 from widerow.simulate.answer import RETRY_STATUSES, kept_reports, retry_after_s
+from widerow.simulate.chaos import ChaosSettings, chaos
 from widerow.simulate.encode import FORMATS, Format
 from widerow.simulate.fleet import Fleet
 from widerow.simulate.latency import Latencies
@@ -34,6 +37,8 @@ MAX_FAILURES_IN_A_ROW = 20
 """After so many transport failures without one answer a connection gives up: the server is gone."""
 _BLOCK_DEVICES = 5000
 """Reports are made for at least so many devices at once: a small slice costs as much as this."""
+_CHAPTER_REPORTS = 50_000
+"""With chaos, so many reports of a connection are made at a time: none comes so late that the next ones overtake it."""
 
 
 @dataclass(slots=True)
@@ -87,6 +92,7 @@ class Plan:
     reports: int | None
     first_tick: int
     compress: str | None
+    trouble: ChaosSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +117,15 @@ def drive(
     reports: int | None = None,
     first_tick: int = 0,
     compress: str | None = None,
+    trouble: ChaosSettings | None = None,
     progress: Callable[[DriveReport], None] | None = None,
     stop: threading.Event | None = None,
 ) -> DriveReport:
     """Send until `seconds` have passed, about `reports` reports were sent, or `stop` is set, whichever is first.
 
     `target` is a base URL or the path of a Unix socket; `rate` is reports per second, None as fast as possible. `progress`
-    is called about once a second in the caller's thread.
+    is called about once a second in the caller's thread. With `trouble` the reports come as `chaos` would have it, all those
+    of a connection from one writer; what comes twice, or wrong at first, is counted as often as it is sent.
     """
     if format not in FORMATS:
         raise ValueError(f"format {format!r}: choose from {', '.join(FORMATS)}")
@@ -125,10 +133,14 @@ def drive(
         raise ValueError(f"compress {compress!r}: choose gzip or zstd")
     if lines < 1 or connections < 1 or (rate is not None and rate <= 0):
         raise ValueError("lines, connections and rate must be positive")
-    plan = Plan(FORMATS[format], lines, rate, reports, first_tick, compress)
+    plan = Plan(FORMATS[format], lines, rate, reports, first_tick, compress, trouble)
     where = Target.of(target)
-    run = _Run(plan, fleet, stop or threading.Event(), seconds)
-    threads = [threading.Thread(target=run.send_all, args=(where, token), daemon=True) for _ in range(connections)]
+    lanes = lanes_of(fleet, plan, connections)
+    run = _Run(plan, stop or threading.Event(), seconds)
+    threads = [
+        threading.Thread(target=run.send_all, args=(where, token, lanes[i % len(lanes)]), daemon=True)
+        for i in range(connections)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -139,6 +151,43 @@ def drive(
     if run.broken is not None:
         raise run.broken
     return run.so_far()
+
+
+class Lane:
+    """Requests in their order; whoever asks gets the next. Connections share one, or have one each."""
+
+    def __init__(self, work: Iterator[Work]) -> None:
+        self._work, self._lock = work, threading.Lock()
+
+    def next(self) -> Work | None:
+        with self._lock:
+            return next(self._work, None)
+
+
+def lanes_of(fleet: Fleet, plan: Plan, connections: int) -> list[Lane]:
+    """What the connections work through."""
+    if plan.trouble is None:
+        return [Lane(work_of(fleet, plan))]
+    lanes = min(connections, fleet.devices)
+    return [Lane(troubled_work(fleet, plan, slice(lane, None, lanes))) for lane in range(lanes)]
+
+
+def troubled_work(fleet: Fleet, plan: Plan, devices: slice) -> Iterator[Work]:
+    """The requests of some devices, with trouble. The rate is theirs as a share of the fleet's."""
+    trouble = replace(plan.trouble or ChaosSettings(), writers=1, versions_travel=False, batch_reports=plan.lines)
+    names = fleet.names.to_list()[devices]
+    type_of = dict(zip(names, fleet.types(devices), strict=True))
+    rate = plan.rate * len(names) / fleet.devices if plan.rate else None
+    end = None if plan.reports is None else plan.first_tick + -(-plan.reports // fleet.devices)
+    ticks = max(1, _CHAPTER_REPORTS // len(names))
+    sent, tick = 0, plan.first_tick
+    while end is None or tick < end:
+        chapter = range(tick, tick + ticks if end is None else min(tick + ticks, end))
+        for delivery in chaos(fleet.made(chapter, devices), fleet.seed, trouble):
+            batch = delivery.batch
+            sent += len(batch)
+            yield Work(batch, [type_of[name] for name in batch.device.names], sent / rate if rate else 0.0)
+        tick = chapter.stop
 
 
 def work_of(fleet: Fleet, plan: Plan) -> Iterator[Work]:
@@ -180,11 +229,10 @@ def _part(batch: Batch, first: int, n: int) -> Batch:
 class _Run:
     """The state that the connections of one drive share. Counts change under the lock, once a request."""
 
-    def __init__(self, plan: Plan, fleet: Fleet, stop: threading.Event, seconds: float | None) -> None:
+    def __init__(self, plan: Plan, stop: threading.Event, seconds: float | None) -> None:
         self.broken: Exception | None = None
         self._plan, self._stop, self._seconds = plan, stop, seconds
-        self._work = work_of(fleet, plan)
-        self._work_lock, self._lock = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
         self._report = DriveReport()
         self._started_s = time.perf_counter()
 
@@ -198,7 +246,7 @@ class _Run:
         copy.wall_s = self._elapsed_s()
         return copy
 
-    def send_all(self, target: Target, token: str) -> None:
+    def send_all(self, target: Target, token: str, lane: Lane) -> None:
         """What one connection does, in its own thread."""
         headers = {"Content-Type": self._plan.format.content_type}
         if token:
@@ -207,14 +255,14 @@ class _Run:
             headers["Content-Encoding"] = self._plan.compress
         try:
             with Connection(target, headers) as connection:
-                self._send_work(connection)
+                self._send_work(connection, lane)
         except Exception as error:  # noqa: BLE001 - carried to the caller's thread, which raises it
             self.broken = error
             self._stop.set()
 
-    def _send_work(self, connection: Connection) -> None:
+    def _send_work(self, connection: Connection, lane: Lane) -> None:
         failures_in_a_row = 0
-        while failures_in_a_row < MAX_FAILURES_IN_A_ROW and (work := self._next()) is not None:
+        while failures_in_a_row < MAX_FAILURES_IN_A_ROW and (work := self._next(lane)) is not None:
             body = _compressed(self._plan.format.encode(work.batch, work.types), self._plan.compress)
             if not self._wait_until(work.due_s):
                 return
@@ -223,12 +271,11 @@ class _Run:
             failures_in_a_row = 0 if answer is not None else failures_in_a_row + failures
             self._count(work.batch, len(body), answer, self._elapsed_s() - from_s)
 
-    def _next(self) -> Work | None:
-        with self._work_lock:
-            while not self._over():
-                work = next(self._work, None)
-                if work is None or len(work.batch):
-                    return work
+    def _next(self, lane: Lane) -> Work | None:
+        while not self._over():
+            work = lane.next()
+            if work is None or len(work.batch):
+                return work
         return None
 
     def _send(self, connection: Connection, body: bytes) -> tuple[Response | None, int]:
