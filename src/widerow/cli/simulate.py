@@ -118,7 +118,7 @@ def simulate(
     )
     # Small requests at a small rate: whoever waits for a hundred reports at ten a second waits ten seconds.
     sized = lines or (min(1000, max(1, math.ceil(rate / 10))) if rate else 1000)
-    plan = {"rate": rate or None, "seconds": seconds, "reports": count, "format": body.value, "lines": sized}
+    plan: dict[str, Any] = {"rate": rate or None, "seconds": seconds, "reports": count, "format": body.value, "lines": sized}
     plan |= {"connections": connections, "trouble": ChaosSettings() if troubled else None}
     with write_token(session) as token:
         report, interrupted = _run(session, fleet, token, plan)

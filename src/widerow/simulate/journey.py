@@ -207,7 +207,8 @@ class Journey:
         slope = np.zeros(len(self._km))
         for length, height in _HILLS_KM:
             slope += height * self._stretch / length * np.sin(self._km * self._stretch / length)
-        return 100 * np.where(self._back, -slope, slope)
+        out: Floats = 100 * np.where(self._back, -slope, slope)
+        return out
 
     # -- load and fuel
 
