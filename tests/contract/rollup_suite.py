@@ -11,7 +11,7 @@ import numpy as np
 
 from widerow.engine.memory import MemoryEngine
 from widerow.engine.port import Engine
-from widerow.model.batch import Report, batch_of
+from widerow.model.batch import Batch, Report, batch_of
 from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND, ManualClock, TimeSpan
 from widerow.rollup.compare import records_of
@@ -55,8 +55,8 @@ class Site:
         self.roller = Roller(self.engine, self.telemetry, self.rollups, self.marks, self.clock, self.windows)
         self.roller.recover()
 
-    def write(self, reports: list[Report], *, written: bool = True) -> None:
-        batch = batch_of(reports)
+    def write(self, reports: list[Report] | Batch, *, written: bool = True) -> None:
+        batch = reports if isinstance(reports, Batch) else batch_of(reports)
         plan, marks = self.telemetry.plan(self.tenant, batch), self.marks.plan(self.tenant.name, batch)
         # A write that fails leaves whole earlier entries: here the marks alone.
         self.engine.write([*marks.changes, *plan.changes] if written else marks.changes)

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 
+from contract.chaos_suite import ChaosSuite
 from contract.rollup_suite import RollupSuite
 from contract.telemetry_suite import TelemetrySuite
 from servers.cassandra import Cassandra
@@ -26,13 +27,13 @@ def clock() -> ManualClock:
     return ManualClock(NOW)
 
 
-class TestOnMemory(TelemetrySuite, RollupSuite):
+class TestOnMemory(TelemetrySuite, RollupSuite, ChaosSuite):
     @pytest.fixture
     def engine(self, clock: ManualClock) -> Engine:
         return MemoryEngine(clock)
 
 
-class TestOnRocksDB(TelemetrySuite, RollupSuite):
+class TestOnRocksDB(TelemetrySuite, RollupSuite, ChaosSuite):
     @pytest.fixture
     def engine(self, clock: ManualClock, tmp_path: Path) -> Iterator[Engine]:
         engine = RocksEngine(tmp_path, clock=clock)
@@ -40,7 +41,7 @@ class TestOnRocksDB(TelemetrySuite, RollupSuite):
         engine.close()
 
 
-class TestOnCassandra(TelemetrySuite, RollupSuite):
+class TestOnCassandra(TelemetrySuite, RollupSuite, ChaosSuite):
     @pytest.fixture
     def engine(self, clock: ManualClock, cassandra_server: Cassandra) -> Iterator[Engine]:
         settings = CassandraSettings(
@@ -53,7 +54,7 @@ class TestOnCassandra(TelemetrySuite, RollupSuite):
 
 
 @pytest.mark.usefixtures("bigtable_host")
-class TestOnBigtable(TelemetrySuite, RollupSuite):
+class TestOnBigtable(TelemetrySuite, RollupSuite, ChaosSuite):
     @pytest.fixture
     def engine(self, clock: ManualClock) -> Iterator[Engine]:
         settings = BigtableSettings(age_margin_us=50 * 365 * DAY)  # the server's clock is another

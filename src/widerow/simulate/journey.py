@@ -189,7 +189,7 @@ class Journey:
 
     @cached_property
     def velocity(self) -> Floats:
-        """km/h."""
+        """In km/h."""
         return self._axial_kmh * np.hypot(1.0, self._aside[1])
 
     @cached_property
@@ -198,7 +198,7 @@ class Journey:
 
     @cached_property
     def elevation(self) -> Floats:
-        """M."""
+        """In m."""
         return self._depot("elevation") + 1000 * _climbed_km(self._km, self._stretch)
 
     @cached_property
@@ -214,14 +214,15 @@ class Journey:
 
     @cached_property
     def current_load(self) -> Floats:
-        """Kg."""
+        """In kg."""
         hour = self._day[1]
         there = np.clip(np.minimum(hour / _OFF, (_EMPTY - hour) / (_EMPTY - _THERE)), 0.0, 1.0)
-        return self._model("load_kg") * self._load_share(self._day[0]) * there
+        out: Floats = self._model("load_kg") * self._load_share(self._day[0]) * there
+        return out
 
     @cached_property
     def fuel_consumption(self) -> Floats:
-        """l/h."""
+        """In l/h."""
         return self._axial_kmh * self._litres_per_km(self._day[0]) * (1 + _CLIMB * self.grade / 100)
 
     @cached_property
