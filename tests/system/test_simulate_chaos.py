@@ -16,7 +16,7 @@ from widerow.model.token import Role
 from widerow.simulate.fleet import Fleet
 from widerow.simulate.kinds import FLEETS
 
-DEVICES, TICKS, SEED = 6, 200, 11
+DEVICES, TICKS, SEED = 6, 100, 11
 
 
 def test_after_chaos_the_server_holds_what_the_fleet_reported(site: Site) -> None:
