@@ -152,7 +152,7 @@ def test_nothing_of_nothing() -> None:
 
 @pytest.mark.parametrize("which", sorted(FLEETS))
 def test_all_kinds_of_trouble_come_unless_told_otherwise(which: str) -> None:
-    truth = fleet_of(20, which).made(range(1440))
+    truth = fleet_of(40, which).made(range(720))
     deliveries = chaos(truth, 3, ChaosSettings())
     batches = [d.batch for d in deliveries]
     count, n = sum(map(len, batches)), len(truth)
