@@ -31,7 +31,7 @@ from widerow.codec.stats import (
 from widerow.codec.varint import put_varint, take_varint, unzigzag, zigzag
 from widerow.model.arrays import PAD, Bytes, Codes, Flags, Floats, Ints, lengths, picked
 from widerow.model.errors import Corrupt
-from widerow.model.kernel import kernel, pasted
+from widerow.model.kernel import inlined, kernel, pasted
 from widerow.model.names import Names
 
 VALUES, STATISTICS, TEXTS, BOTH = 1, 2, 3, 4
@@ -49,9 +49,8 @@ _FEWEST_BYTES = 8 * FLOATS + 4
 
 
 def forms_of(records: Names, which: Ints | Codes) -> Bytes:
-    """The first byte of those at `which`; 0 where there is none."""
-    starts = records.offsets[which]
-    return np.where(records.offsets[1:][which] > starts, records.data[starts], 0).astype(np.uint8, copy=False)
+    """The first byte of those at `which`. (Of one that is empty any: whoever reads it on refuses it.)"""
+    return records.data[records.offsets[which]]
 
 
 def has_numbers(form: Bytes) -> Flags:
@@ -149,7 +148,9 @@ def _read(
     for g in range(len(offsets) - 1):
         used, count = cuts[g], np.int64(0)
         for i in range(offsets[g], offsets[g + 1]):
-            begin, stop = part_of_numbers(data, starts[i], stops[i])
+            begin, stop = starts[i], stops[i]
+            if data[begin] == BOTH:
+                begin, stop = part_of_numbers(data, begin, stop)
             form, decimals, n, first_us, last_us, p = take_head(data, begin, stop, window_us[i])
             if p < 0 or form == TEXTS:
                 return False
@@ -230,7 +231,7 @@ def take_head(data: Any, at: Any, stop: Any, window_us: Any) -> Any:
     return form, decimals, count, window_us + first * unit, window_us + (first + last) * unit, p
 
 
-@pasted
+@inlined
 def part_of_numbers(data: Any, at: Any, stop: Any) -> Any:
     """Where the record of numbers begins and stops: it may be part of one that has texts, too."""
     if at >= stop or data[at] != BOTH:

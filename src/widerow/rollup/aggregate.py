@@ -50,7 +50,7 @@ def minutes_of(tenant: str, raw: Sequence[Rows], *, version_us: int) -> Rows:
 def coarser_of(tenant: str, finer: Sequence[Rows], level: Level, *, version_us: int) -> Rows:
     """The windows of a level, from the rows of the level beneath it."""
     cells = Gathered(finer, "start_us", (_RECORD, _RECORD), level.width_us)
-    forms = forms_of(*cells.texts())
+    forms = forms_of(*cells.texts)
     if not has_texts(forms).any():
         return _rows(tenant, level, cells, encode_stats(cells.start_us, _merged(cells)), version_us=version_us)
     (numbers, of_numbers), (texts, of_texts) = cells.keep(has_numbers(forms)), cells.keep(has_texts(forms))
@@ -97,7 +97,7 @@ def summary_of_raw(raw: Sequence[Rows], steps: Steps, *, quantiles: bool = True)
 def summary_of_rollups(rows: Sequence[Rows], steps: Steps, *, quantiles: bool = True) -> Summary:
     """Of the rows of one level, over windows that are whole windows of it. Quantiles as above."""
     cells = Gathered(rows, "start_us", (_RECORD, _RECORD), steps)
-    numbers, _ = cells.keep(has_numbers(forms_of(*cells.texts())))
+    numbers, _ = cells.keep(has_numbers(forms_of(*cells.texts)))
     stats = _merged(numbers, quantiles=quantiles)
     keys, order = _keys(numbers)
     return Summary(*keys, stats if order is None else stats.take(order))
@@ -114,7 +114,7 @@ def states_of_raw(raw: Sequence[Rows], steps: Steps) -> TextSummary:
 def states_of_rollups(rows: Sequence[Rows], steps: Steps) -> TextSummary:
     """Of the texts in the rows of one level, over windows that are whole windows of it."""
     cells = Gathered(rows, "start_us", (_RECORD, _RECORD), steps)
-    texts, _ = cells.keep(has_texts(forms_of(*cells.texts())))
+    texts, _ = cells.keep(has_texts(forms_of(*cells.texts)))
     states = _merged_states(texts)
     keys, order = _keys(texts)
     return TextSummary(*keys, states if order is None else states.take(order))
@@ -164,16 +164,16 @@ def _of_numbers(cells: Gathered) -> Names:
 
 
 def _merged(cells: Gathered, *, quantiles: bool = True) -> Stats:
-    return merged(*cells.texts(), cells.time_us(), cells.offsets, quantiles=quantiles)
+    return merged(*cells.texts, cells.time_us(), cells.offsets, quantiles=quantiles)
 
 
 def _states(cells: Gathered) -> States:
-    names, codes = cells.texts()
+    names, codes = cells.texts
     return States.of(cells.time_us(), Coded(names, codes.astype(np.int32)), cells.offsets)
 
 
 def _merged_states(cells: Gathered) -> States:
-    return decode_states(*cells.texts(), cells.time_us()).merged(cells.offsets)
+    return decode_states(*cells.texts, cells.time_us()).merged(cells.offsets)
 
 
 def _rows(tenant: str, level: Level, cells: Gathered, records: Names, *, version_us: int) -> Rows:

@@ -85,6 +85,7 @@ class Gathered:
         offsets = kept[self.offsets]
         groups = np.flatnonzero(lengths(offsets))
         out = copy(self)
+        out.texts = self.texts[0], self.texts[1][cells]
         out.offsets = np.append(offsets[groups], kept[-1])
         out.device, out.metric, out.start_us = self.device.take(groups), self.metric.take(groups), self.start_us[groups]
         out._window, out._cell, out._row = self._window[groups], self._cell[cells], self._row[cells]  # noqa: SLF001
@@ -113,17 +114,14 @@ class Gathered:
         """Of each cell."""
         return _column([rows.cells.number for rows in self._chunks], np.float64)[self._cell]
 
+    @cached_property
     def texts(self) -> tuple[Names, Ints]:
         """A dictionary, in which a text may stand several times, and of each cell where its text is in it."""
-        names, codes = self._texts
-        return names, codes[self._cell]
-
-    @cached_property
-    def _texts(self) -> tuple[Names, Ints]:
-        """The same of all cells, of whatever kind."""
         names, base = _stacked([rows.cells.texts for rows in self._chunks])
-        codes = _column([rows.cells.text for rows in self._chunks], np.int32)
-        return names, codes + np.repeat(base, [len(rows.cells) for rows in self._chunks])
+        codes = _column([rows.cells.text for rows in self._chunks], np.int32)[self._cell].astype(np.int64)
+        if base.any():
+            codes += np.repeat(base, [len(rows) for rows in self._chunks])[self._row]
+        return names, codes
 
     def windows(self) -> tuple[Coded, Ints, Ints]:
         """The windows of devices that have groups: the device and the begin of each, and where its groups begin."""
