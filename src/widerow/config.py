@@ -108,6 +108,15 @@ class Rollup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    max_rows: int = _setting(
+        10_000_000, "Most rows (reports, rollups) that one question may read.", low=1000, high=1_000_000_000
+    )
+    max_answer_mib: int = _setting(64, "Largest answer to one question.", low=1, high=4096)
+    timeout_s: int = _setting(30, "Longest time that one question may take.", low=1, high=3600)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     device_tags: tuple[str, ...] = _setting(
         ("device", "device_id", "host"), "Line protocol: the first of these tags that is present names the device."
@@ -130,6 +139,7 @@ class Config:
     time: Time = field(default_factory=Time)
     pipeline: Pipeline = field(default_factory=Pipeline)
     rollup: Rollup = field(default_factory=Rollup)
+    query: Query = field(default_factory=Query)
     line: Line = field(default_factory=Line)
     log: Log = field(default_factory=Log)
 

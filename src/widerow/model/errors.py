@@ -4,6 +4,7 @@
     +-- Rejected        the caller's: what was sent or asked cannot be accepted as it is
     |   +-- Unauthorized, Forbidden, NotFound, Conflict, TooLarge, Unsupported
     |   +-- QuotaExceeded     a limit is spent: raise it or wait
+    |   +-- QueryLimit        a question is larger than is allowed: ask for less
     +-- Unavailable     nobody's fault: try again
     |   +-- Overloaded        too much is in flight in all
     |   +-- TenantBusy        too much of this tenant is in flight; others are served
@@ -91,6 +92,16 @@ class QuotaExceeded(Rejected):
             seen,
             retry_after_s,
         )
+
+
+class QueryLimit(Rejected):
+    """A question would read, take or answer more than it may. Asking for less helps; asking again does not."""
+
+    code = "query-limit"
+
+    def __init__(self, what: str, limit: str, allowed: float, seen: float, todo: str) -> None:
+        super().__init__(f"{what}, and {limit} allows {allowed:,}: {todo}")
+        self.limit, self.allowed, self.seen = limit, allowed, seen
 
 
 class Unavailable(WiderowError):

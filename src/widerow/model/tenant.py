@@ -32,6 +32,10 @@ class Limits:
     """Devices registered at one time. Exact: a registration is atomic."""
     series: int = 0
     """Distinct (device, metric) pairs."""
+    query_rows: int = 0
+    """Rows that one question may read, instead of `query.max_rows`; 0: that one holds."""
+    query_seconds: int = 0
+    """Seconds that one question may take, instead of `query.timeout_s`; 0: that one holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,18 +1,28 @@
-"""Which level answers which part of a span: the coarsest that serves the step, and finer ones at the edges.
+"""Which level answers which part of a span: the coarsest that serves the steps, and finer ones at the edges.
 
-Rule 1: the parts are disjoint, in order, and together the span: every report counts exactly once.
-Rule 2: a part of a level is whole windows of it; what is left over is covered by the level beneath, raw reports at last.
+Rule 1: the parts are disjoint and in order; with what is missing they are the span: every report counts exactly once.
+Rule 2: a part of a level is whole windows of it, none of which two steps share; what is left over is covered by the level
+beneath, raw reports at last.
 Rule 3: hours that are dirty are read from raw reports, dirty days from hours, so an answer is right before its rollups are.
+Rule 4: what no level that is fine enough keeps any more is missing, and with it the whole step: half of a step is not passed
+off as all of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from widerow.model.times import DAY, HOUR, TimeSpan
+from widerow.query.kept import EVERYTHING, Kept, holds, parted
+from widerow.query.steps import Steps
 from widerow.rollup.dirt import Dirt
 from widerow.schema.rollups import LEVELS, Level
+
+_WORTH = 12
+"""Windows that a step must have room for, so that it is looked for whole ones inside of it that its edges do not meet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,52 +33,123 @@ class Part:
     span: TimeSpan
 
 
-def coarsest(step_us: int) -> int:
-    """How many levels, from the finest on, have windows that fit into steps of that width."""
-    return sum(step_us % level.width_us == 0 for level in LEVELS)
+@dataclass(frozen=True, slots=True)
+class Plan:
+    parts: list[Part]
+    missing: list[TimeSpan]
+    """Of the span, as whole steps: what can no longer be answered."""
+
+    def rows(self, devices: int) -> int:
+        """The most rows of rollups it reads. How many raw reports there are nobody knows."""
+        return devices * sum(
+            (part.span.stop_us - part.span.start_us) // part.level.width_us for part in self.parts if part.level
+        )
 
 
-def cover(span: TimeSpan, step_us: int, dirt: Dirt) -> list[Part]:
-    """The parts of a span, for steps that begin at multiples of `step_us`."""
-    return _joined(_cover(span, coarsest(step_us), dirt))
+def plan(span: TimeSpan, steps: Steps, dirt: Dirt, kept: Kept = EVERYTHING) -> Plan:
+    """The parts of a span that the steps touch."""
+    cover = _Cover(dirt, kept)
+    found = _joined(cover.of(part, levels) for part, levels in _pieces(span, steps))
+    missing = [part.span for part in found if part.level is _MISSING]
+    parts = [part for part in found if part.level is not _MISSING]
+    if not missing:
+        return Plan(parts, [])
+    missing = _whole_steps(missing, span, steps)
+    left = [
+        Part(part.level, inside) for part in parts for inside, gone in parted(part.span, missing) if not gone
+    ]
+    return Plan(left, missing)
 
 
-def _cover(span: TimeSpan, levels: int, dirt: Dirt) -> Iterator[Part]:
-    if span.start_us >= span.stop_us:
+def _pieces(span: TimeSpan, steps: Steps) -> Iterator[tuple[TimeSpan, int]]:
+    """Stretches to cover, and how many levels, from the finest on, may be used in each.
+
+    Where edges of steps are edges of windows, all steps are one stretch. A level whose windows are cut by edges, but which
+    has many of them in a step, is used inside of each step.
+    """
+    fit = sum(steps.whole(level.width_us) for level in LEVELS)
+    inside = sum(steps.shortest_us() >= _WORTH * level.width_us for level in LEVELS)
+    if inside <= fit:
+        yield span, fit
         return
-    if not levels:
-        yield Part(None, span)
-        return
-    level = LEVELS[levels - 1]
-    first, last = -(-span.start_us // level.width_us) * level.width_us, span.stop_us // level.width_us * level.width_us
-    if first >= last:
-        yield from _cover(span, levels - 1, dirt)
-        return
-    yield from _cover(TimeSpan(span.start_us, first), levels - 1, dirt)
-    at = first
-    for part in _dirty_parts(TimeSpan(first, last), level, dirt):
-        yield Part(level, TimeSpan(at, part.start_us))
-        yield from _cover(part, levels - 1 if level.width_us > HOUR else 0, dirt)
-        at = part.stop_us
-    yield Part(level, TimeSpan(at, last))
-    yield from _cover(TimeSpan(last, span.stop_us), levels - 1, dirt)
+    edges = steps.edges[(steps.edges > span.start_us) & (steps.edges < span.stop_us)].tolist()
+    for start, stop in zip([span.start_us, *edges], [*edges, span.stop_us], strict=True):
+        yield TimeSpan(start, stop), inside
 
 
-def _dirty_parts(span: TimeSpan, level: Level, dirt: Dirt) -> list[TimeSpan]:
-    """The parts of a span that the level cannot answer: windows that hold a dirty hour, or dirty hours that hold windows."""
-    width_us = max(level.width_us, HOUR)
-    dirty, unit_us = (dirt.days, DAY) if level.width_us == DAY else (dirt.hours, HOUR)
-    starts = {start - start % width_us for start in dirty if start < span.stop_us and start + unit_us > span.start_us}
-    return [TimeSpan(max(start, span.start_us), min(start + width_us, span.stop_us)) for start in sorted(starts)]
+_MISSING = Level("missing", "", 1, 1)
 
 
-def _joined(parts: Iterator[Part]) -> list[Part]:
+class _Cover:
+    """`late`: beneath what is dirty, also what is kept beyond the retention counts."""
+
+    def __init__(self, dirt: Dirt, kept: Kept) -> None:
+        # What is dirty and has nothing beneath it any more stays as it is: nobody can roll it.
+        self._hours = [h for h in sorted(dirt.hours) if holds(kept.late[0], TimeSpan(h, h + HOUR))]
+        self._days = [d for d in sorted(dirt.days) if holds(kept.late[2], TimeSpan(d, d + DAY))]
+        self._kept = kept
+
+    def of(self, span: TimeSpan, levels: int, *, late: bool = False) -> Iterator[Part]:
+        if span.start_us >= span.stop_us:
+            return
+        stretches = (self._kept.late if late else self._kept.levels)[levels]
+        if not levels:
+            for part, there in parted(span, stretches):
+                yield Part(None if there else _MISSING, part)
+            return
+        level = LEVELS[levels - 1]
+        first, last = -(-span.start_us // level.width_us) * level.width_us, span.stop_us // level.width_us * level.width_us
+        if first >= last:
+            yield from self.of(span, levels - 1, late=late)
+            return
+        yield from self.of(TimeSpan(span.start_us, first), levels - 1, late=late)
+        at = first
+        for dirty in self._dirty(TimeSpan(first, last), level):
+            yield from self._clean(TimeSpan(at, dirty.start_us), levels, stretches, late=late)
+            yield from self.of(dirty, levels - 1 if level.width_us > HOUR else 0, late=True)
+            at = dirty.stop_us
+        yield from self._clean(TimeSpan(at, last), levels, stretches, late=late)
+        yield from self.of(TimeSpan(last, span.stop_us), levels - 1, late=late)
+
+    def _clean(self, span: TimeSpan, levels: int, stretches: Iterable[TimeSpan], *, late: bool) -> Iterator[Part]:
+        """Whole windows of a level that are not dirty: where it does not keep them, the level beneath may."""
+        for part, there in parted(span, tuple(stretches)):
+            if there:
+                yield Part(LEVELS[levels - 1], part)
+            else:
+                yield from self.of(part, levels - 1, late=late)
+
+    def _dirty(self, span: TimeSpan, level: Level) -> list[TimeSpan]:
+        """The parts of a span that the level cannot answer: its dirty windows, or the dirty hours that hold windows."""
+        dirty, unit_us = (self._days, DAY) if level.width_us == DAY else (self._hours, HOUR)
+        return [
+            TimeSpan(max(start, span.start_us), min(start + unit_us, span.stop_us))
+            for start in dirty
+            if start < span.stop_us and start + unit_us > span.start_us
+        ]
+
+
+def _whole_steps(missing: list[TimeSpan], span: TimeSpan, steps: Steps) -> list[TimeSpan]:
+    """What is missing, as all of the steps it is in, within the span."""
+    starts = steps(np.array([part.start_us for part in missing])).tolist()
+    ends = steps.ends(steps(np.array([part.stop_us - 1 for part in missing]))).tolist()
+    out: list[TimeSpan] = []
+    for start, stop in zip(starts, ends, strict=True):
+        start, stop = max(start, span.start_us), min(stop, span.stop_us)  # noqa: PLW2901
+        if out and out[-1].stop_us >= start:
+            start = out.pop().start_us  # noqa: PLW2901
+        out.append(TimeSpan(start, stop))
+    return out
+
+
+def _joined(pieces: Iterable[Iterator[Part]]) -> list[Part]:
     """Without empty parts; neighbours of one level as one."""
     out: list[Part] = []
-    for part in parts:
-        if part.span.start_us == part.span.stop_us:
-            continue
-        if out and out[-1].level is part.level:
-            part = Part(part.level, TimeSpan(out.pop().span.start_us, part.span.stop_us))  # noqa: PLW2901
-        out.append(part)
+    for piece in pieces:
+        for part in piece:
+            if part.span.start_us == part.span.stop_us:
+                continue
+            if out and out[-1].level is part.level:
+                part = Part(part.level, TimeSpan(out.pop().span.start_us, part.span.stop_us))  # noqa: PLW2901
+            out.append(part)
     return out

@@ -1,73 +1,200 @@
-"""Statistics of devices over steps of time, from whichever levels know them, with no seam between them."""
+"""Statistics of devices over steps of time, from whichever levels know them, with no seam between them.
+
+Rule 1: an answer does not depend on what has been rolled: counts, extremes, first and last are equal, sums and what follows
+from them to the last bits, quantiles to within the error of the sketch.
+Rule 2: what a counter gained in a step is what it gained within it, and from its last value before, in an earlier step of
+the same answer, to its first value in it. So the steps of an answer add up to what one step over all of them says.
+Rule 3: reading goes in stretches that fit into memory; between them the budget is looked at.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from widerow.codec.stats import Stats
-from widerow.model.arrays import Floats
-from widerow.model.tenant import Tenant
-from widerow.model.times import SECOND, TimeSpan
-from widerow.query.cover import cover
+from widerow.engine.rows import Rows
+from widerow.model.arrays import Flags, Floats, Ints
+from widerow.model.names import Coded
+from widerow.model.tenant import GUARD_US, Tenant
+from widerow.model.times import HOUR, SECOND, Clock, TimeSpan
+from widerow.query.budget import Budget
+from widerow.query.cover import Part, Plan, plan
+from widerow.query.kept import Kept
+from widerow.query.steps import Steps
 from widerow.rollup.aggregate import Summary, combined, summary_of_raw, summary_of_rollups
-from widerow.rollup.dirt import CLEAN, Dirt
+from widerow.rollup.dirt import Dirt, DirtOf
 from widerow.rollup.store import Rollups
 from widerow.telemetry.store import Telemetry
 
-AGGREGATES: Mapping[str, Callable[[Stats, int], Floats]] = {
-    "min": lambda s, _: s.min,
-    "max": lambda s, _: s.max,
-    "avg": lambda s, _: s.mean,
-    "sum": lambda s, _: s.sum,
-    "count": lambda s, _: s.count.astype(np.float64),
-    "stddev": lambda s, _: s.stddev(),
-    "p50": lambda s, _: s.p50,
-    "p95": lambda s, _: s.p95,
-    "p99": lambda s, _: s.p99,
-    "first": lambda s, _: s.first,
-    "last": lambda s, _: s.last,
-    "increase": lambda s, _: s.increase,
-    "rate": lambda s, step_us: s.increase / (step_us / SECOND),
-}
-"""What can be asked of a step: its statistics and its width -> a number. A rate is per second."""
+AGGREGATES = (
+    "min",
+    "max",
+    "avg",
+    "sum",
+    "count",
+    "stddev",
+    "p50",
+    "p95",
+    "p99",
+    "first",
+    "last",
+    "increase",
+    "rate",
+)
+"""What can be asked of a step of numbers. A rate is per second."""
+
+_HOURS_AT_ONCE = 256
+"""Hours of raw reports, of all devices together, that are read in one go: 100,000 reports, at a report each 10 s."""
+_WINDOWS_AT_ONCE = 131_072
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where answers come from."""
+
+    telemetry: Telemetry
+    rollups: Rollups
+    dirt_of: DirtOf
+    clock: Clock
 
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """Statistics by device, metric and step, and how many windows (or raw reports) of each level they come from."""
+    """Statistics by device, metric and step, and how many rows of each level they come from."""
 
-    steps: Summary
-    step_us: int
+    summary: Summary
+    steps: Steps
+    span: TimeSpan
     used: Mapping[str, int]
+    missing: Sequence[TimeSpan] = ()
+    """Steps that can no longer be answered."""
+
+    def __len__(self) -> int:
+        return len(self.summary)
 
     def values(self, aggregate: str) -> Floats:
-        return AGGREGATES[aggregate](self.steps.stats, self.step_us)
+        stats = self.summary.stats
+        if aggregate == "avg":
+            return stats.mean
+        if aggregate == "stddev":
+            return stats.stddev()
+        if aggregate == "increase":
+            return self.increase()
+        if aggregate == "rate":
+            return self.increase() / self.seconds()
+        column: Floats | Ints = getattr(stats, aggregate)
+        return column.astype(np.float64)
+
+    def increase(self) -> Floats:
+        """See rule 2."""
+        stats = self.summary.stats
+        gained = stats.increase.copy()
+        before, after = stats.last[:-1], stats.first[1:]
+        gained[1:] += np.where(follows(self.summary), np.where(after >= before, after - before, after), 0.0)
+        return gained
+
+    def seconds(self) -> Floats:
+        """How long each step is, as far as it lies within the span."""
+        return seconds_of(self.summary.start_us, self.steps, self.span)
+
+
+def seconds_of(start_us: Ints, steps: Steps, span: TimeSpan) -> Floats:
+    stop_us = np.minimum(steps.ends(start_us), span.stop_us)
+    return (stop_us - np.maximum(start_us, span.start_us)) / SECOND
+
+
+def follows(summary: Summary) -> Flags:
+    """Which entries, from the second on, are of the same series as the one before."""
+    device, metric = summary.device.codes, summary.metric.codes
+    return (device[1:] == device[:-1]) & (metric[1:] == metric[:-1])
 
 
 def stepped(
-    telemetry: Telemetry,
-    rollups: Rollups,
+    sources: Sources,
     tenant: Tenant,
     devices: Sequence[str],
     *,
     span: TimeSpan,
-    step_us: int,
+    steps: Steps,
+    budget: Budget,
     metrics: Sequence[str] | None = None,
-    dirt: Dirt = CLEAN,
 ) -> Stepped:
-    """Numbers only. `dirt` is that of any of the devices."""
+    """Numbers only. Devices come in the order given; those without values are not there."""
+    planned = planned_for(sources, tenant, devices, span=span, steps=steps)
+    budget.expect(planned.rows(len(devices)))
     found: list[Summary] = []
     used: dict[str, int] = {}
-    for part in cover(span, step_us, dirt):
-        if part.level is None:
-            rows = telemetry.read_many(tenant, devices, part.span, metrics=metrics)
-            found.append(summary_of_raw(rows, step_us))
+    for part in planned.parts:
+        found += _summed(sources, tenant, devices, part, steps, metrics, budget, used)
+    summary = _in_order_of(devices, combined(found or [summary_of_raw([], steps)]))
+    return Stepped(summary, steps, span, used, planned.missing)
+
+
+def planned_for(
+    sources: Sources, tenant: Tenant, devices: Sequence[str], *, span: TimeSpan, steps: Steps
+) -> Plan:
+    """Dirt first: what is marked after that is newer than the question."""
+    dirt: Dirt = sources.dirt_of(tenant, devices)
+    return plan(span, steps, dirt, Kept.of(tenant, sources.clock.now_us()))
+
+
+def _summed(
+    sources: Sources,
+    tenant: Tenant,
+    devices: Sequence[str],
+    part: Part,
+    steps: Steps,
+    metrics: Sequence[str] | None,
+    budget: Budget,
+    used: dict[str, int],
+) -> Iterator[Summary]:
+    """A part of a plan, a stretch at a time. Of raw reports a step is summed up at once, so that its quantiles are exact."""
+    level = part.level
+    width_us, most = (HOUR, _HOURS_AT_ONCE) if level is None else (level.width_us, _WINDOWS_AT_ONCE)
+    name = level.name if level else "raw"
+    gathered: list[Rows] = []
+    for stretch, ends in _stretches(part.span, steps, width_us * max(1, most // len(devices))):
+        budget.check()
+        # What may be read was settled by the plan; the clock goes on meanwhile.
+        if level is None:
+            rows = sources.telemetry.read_many(tenant, devices, stretch, metrics=metrics, beyond_us=GUARD_US)
         else:
-            rows = rollups.read(tenant, devices, part.level, part.span, metrics=metrics)
-            found.append(summary_of_rollups(rows, step_us))
-        level = part.level.name if part.level else "raw"
-        used[level] = used.get(level, 0) + sum(len(chunk) for chunk in rows)
-    return Stepped(combined(found or [summary_of_raw([], step_us)]), step_us, used)
+            rows = sources.rollups.read(tenant, devices, level, stretch, metrics=metrics, beyond_us=GUARD_US)
+        count = sum(len(chunk) for chunk in rows)
+        used[name] = used.get(name, 0) + count
+        budget.spend(count)
+        if level is not None:
+            yield summary_of_rollups(rows, steps)
+            continue
+        gathered += rows
+        if ends:
+            yield summary_of_raw(gathered, steps)
+            gathered = []
+
+
+def _stretches(span: TimeSpan, steps: Steps, most_us: int) -> Iterator[tuple[TimeSpan, bool]]:
+    """Parts of a span, and whether each ends a step (or the span). They end where steps do, wherever that is possible."""
+    at = span.start_us
+    while at < span.stop_us:
+        stop = min(at + most_us, span.stop_us)
+        ends = stop == span.stop_us
+        if not ends:
+            edge = int(steps(np.array([stop]))[0])
+            if edge > at:
+                stop, ends = edge, True
+        yield TimeSpan(at, stop), ends
+        at = stop
+
+
+def _in_order_of(devices: Sequence[str], summary: Summary) -> Summary:
+    if len(devices) == 1 or not len(summary):
+        return summary
+    place = {device: i for i, device in enumerate(devices)}
+    rank = np.array([place[name] for name in summary.device.names], np.int32)[summary.device.codes]
+    if (rank[1:] >= rank[:-1]).all():
+        return summary
+    order = np.argsort(rank, kind="stable")
+    device = Coded(summary.device.names, summary.device.codes[order])
+    return Summary(device, summary.metric.take(order), summary.start_us[order], summary.stats.take(order))

@@ -22,6 +22,7 @@ from widerow.model.errors import (
     Forbidden,
     NotFound,
     Overloaded,
+    QueryLimit,
     QuotaExceeded,
     Rejected,
     StorageFull,
@@ -108,6 +109,8 @@ def ours(_status: int, error: WiderowError) -> Any:
     fields: dict[str, Any] = {"code": error.code, "message": str(error)}
     if isinstance(error, QuotaExceeded):
         fields |= {"tenant": error.tenant, "limit": error.limit, "allowed": error.allowed, "seen": error.seen}
+    if isinstance(error, QueryLimit):
+        fields |= {"limit": error.limit, "allowed": error.allowed, "seen": error.seen}
     if isinstance(error, (QuotaExceeded, Unavailable)):
         fields["retry_after_s"] = error.retry_after_s
     return {"error": fields}

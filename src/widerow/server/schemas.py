@@ -73,7 +73,9 @@ _METRIC_FIELDS: dict[str, Schema] = {
 }
 _TENANT_FIELDS: dict[str, Schema] = {
     "display_name": TEXT,
-    "limits": of({"writes_per_s": WHOLE, "storage_bytes": WHOLE, "devices": WHOLE, "series": WHOLE}, ()),
+    "limits": of(
+        {name: WHOLE for name in ("writes_per_s", "storage_bytes", "devices", "series", "query_rows", "query_seconds")}, ()
+    ),
     "retention": of({"raw": TEXT, "minute": TEXT, "hour": TEXT, "day": TEXT}, ()),
     "registers_devices": FLAG,
     "row_attributes": {"type": "array", "items": {"type": "string", "enum": list(ROW_ATTRIBUTES)}},

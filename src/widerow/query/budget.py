@@ -1,0 +1,82 @@
+"""What one question may cost: rows that are read, bytes of the answer, time.
+
+Rule 1: a limit refuses, it never cuts: an answer is whole or there is none.
+Rule 2: what can be known before reading is checked then; the rest while it goes on, between one read and the next.
+A refusal names the limit, what it allows, what the question came to, and what to ask instead.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from widerow.model.errors import QueryLimit
+from widerow.model.tenant import Tenant
+
+POINT_BYTES = 32
+"""What a point takes in an answer, at least: its time, its value and what is around them."""
+
+_TODO = "ask for a coarser step, a shorter span or fewer devices"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuerySettings:
+    max_rows: int = 10_000_000
+    max_answer_bytes: int = 64 << 20
+    timeout_s: float = 30.0
+
+
+class Budget:
+    """Of one question. Safe to share between the threads that work on it."""
+
+    def __init__(self, settings: QuerySettings, tenant: Tenant, now_s: Callable[[], float] = time.monotonic) -> None:
+        limits = tenant.limits
+        self._rows, self._rows_limit = settings.max_rows, "query.max_rows"
+        if limits.query_rows:
+            self._rows, self._rows_limit = limits.query_rows, "limits.query_rows"
+        self._seconds, self._seconds_limit = settings.timeout_s, "query.timeout_s"
+        if limits.query_seconds:
+            self._seconds, self._seconds_limit = float(limits.query_seconds), "limits.query_seconds"
+        self._bytes = settings.max_answer_bytes
+        self._now_s, self._begun_s = now_s, now_s()
+        self._lock = threading.Lock()
+        self.read = 0
+
+    def expect(self, rows: int) -> None:
+        """So many rows may have to be read."""
+        if rows > self._rows:
+            raise QueryLimit(f"this may read {rows:,} rows", self._rows_limit, self._rows, rows, _TODO)
+
+    def spend(self, rows: int) -> None:
+        """So many rows were read. Also looks at the time."""
+        with self._lock:
+            self.read += rows
+            total = self.read
+        if total > self._rows:
+            raise QueryLimit(f"this reads more than {self._rows:,} rows", self._rows_limit, self._rows, total, _TODO)
+        self.check()
+
+    def check(self) -> None:
+        """Whether there is time left."""
+        took_s = self._now_s() - self._begun_s
+        if took_s > self._seconds:
+            raise QueryLimit(
+                f"this takes more than {self._seconds:g} s", self._seconds_limit, self._seconds, round(took_s, 3), _TODO
+            )
+
+    def points(self, count: int) -> None:
+        """The answer has so many points, or more."""
+        self.answer(count * POINT_BYTES)
+
+    def answer(self, size: int) -> None:
+        """The answer takes so many bytes, or more."""
+        if size > self._bytes:
+            raise QueryLimit(
+                f"the answer takes {size >> 20:,} MiB or more",
+                "query.max_answer_mib",
+                self._bytes >> 20,
+                -(-size // (1 << 20)),
+                _TODO,
+            )
