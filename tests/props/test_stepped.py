@@ -14,23 +14,47 @@ from contract.rollup_suite import DEVICES, NOW, TENANT, Site, reports_of
 from props.test_rolling import cells
 from widerow.codec.sketch import RELATIVE_ERROR
 from widerow.engine.memory import MemoryEngine
+from widerow.model.arrays import Flags, Ints
 from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND, ManualClock, TimeSpan
+from widerow.query.budget import Budget, QuerySettings
 from widerow.query.points import points_of
-from widerow.query.stepped import Stepped, stepped
+from widerow.query.stepped import AGGREGATES, Sources, Stepped, stepped
+from widerow.query.steps import steps_of, whole_span
 from widerow.rollup.aggregate import summary_of_raw
 
 histories = st.lists(st.tuples(st.lists(cells, min_size=1, max_size=12), st.booleans()), max_size=6)
-steps = st.sampled_from([SECOND, MINUTE, 10 * MINUTE, HOUR, 6 * HOUR, DAY, 7 * DAY])
+asked = st.sampled_from(
+    [
+        *(("", step) for step in ("10s", "1m", "10m", "90m", "1h", "6h", "1d", "1w", "1mo", "")),
+        *((zone, step) for zone in ("America/New_York", "Asia/Kolkata") for step in ("1h", "6h", "1d", "1mo")),
+    ]
+)
 ends = st.integers(0, 31 * 24).map(lambda n: NOW - n * HOUR + 17 * SECOND) | st.integers(0, 8 * HOUR).map(lambda n: NOW - n)
 
 
 def plain(found: Stepped, aggregate: str) -> dict[tuple[str, str, int], float]:
-    steps, values = found.steps, found.values(aggregate).tolist()
+    steps, values = found.summary, found.values(aggregate).tolist()
     return {(steps.device[i], steps.metric[i], int(steps.start_us[i])): values[i] for i in range(len(steps))}
 
 
-@given(histories, ends, ends, steps)
-def test_no_seam_shows(history: list[tuple[list[tuple[str, int, str, float]], bool]], a: int, b: int, step_us: int) -> None:
+def ask(site: Site, devices: list[str], span: TimeSpan, step: str, tz: str = "") -> Stepped:
+    sources = Sources(site.telemetry, site.rollups, site.roller.dirt, site.clock)
+    steps = steps_of(step, span, tz) if step else whole_span(span)
+    return stepped(sources, TENANT, devices, span=span, steps=steps, budget=Budget(QuerySettings(), TENANT))
+
+
+def gone(time_us: Ints, found: Stepped) -> Flags:
+    """What lies in steps that cannot be answered any more."""
+    missing = np.zeros(len(time_us), np.bool_)
+    for part in found.missing:
+        missing |= (time_us >= part.start_us) & (time_us < part.stop_us)
+    return missing
+
+
+@given(histories, ends, ends, asked)
+def test_no_seam_shows(
+    history: list[tuple[list[tuple[str, int, str, float]], bool]], a: int, b: int, asked: tuple[str, str]
+) -> None:
     clock = ManualClock(NOW)
     site = Site(MemoryEngine(clock), clock)
     for n, (some, roll) in enumerate(history):
@@ -38,10 +62,13 @@ def test_no_seam_shows(history: list[tuple[list[tuple[str, int, str, float]], bo
         if roll:
             site.roll(most=3)
     span = TimeSpan(min(a, b), max(a, b))
-    dirty = site.roller.dirt(TENANT, DEVICES)
-    found = stepped(site.telemetry, site.rollups, TENANT, DEVICES, span=span, step_us=step_us, dirt=dirty)
-    raw = site.telemetry.read_many(TENANT, DEVICES, span)
-    want = Stepped(summary_of_raw(raw, step_us), step_us, {})
+    found = ask(site, list(DEVICES), span, asked[1], asked[0])
+    steps = found.steps
+    raw = [
+        rows.take(~gone(np.asarray(rows.keys["event_us"]), found))
+        for rows in site.telemetry.read_many(TENANT, DEVICES, span, beyond_us=7 * DAY)
+    ]
+    want = Stepped(summary_of_raw(raw, steps), steps, span, {})
     for aggregate in ("count", "min", "max", "first", "last"):
         assert plain(found, aggregate) == plain(want, aggregate)
     for aggregate in ("sum", "avg", "increase", "rate"):
@@ -52,7 +79,7 @@ def test_no_seam_shows(history: list[tuple[list[tuple[str, int, str, float]], bo
     for device, metric, time_us, value in zip(
         points.device.to_list(), points.metric.to_list(), points.time_us, points.number, strict=True
     ):
-        numbers[device, metric, int(time_us) - int(time_us) % step_us].append(float(value))
+        numbers[device, metric, int(steps(np.array([time_us]))[0])].append(float(value))
     for aggregate, q in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
         for key, value in plain(found, aggregate).items():
             ordered = sorted(numbers[key])
@@ -69,11 +96,42 @@ def test_it_says_where_it_looked() -> None:
     site.write(reports_of([("a", old, "temp", 1.0), ("a", old + MINUTE, "temp", 3.0)], NOW))
     site.roll()
     site.write(reports_of([("a", new, "temp", 5.0)], NOW + MS))
-    dirty = site.roller.dirt(TENANT, ["a"])
     span = TimeSpan(NOW - NOW % HOUR - 6 * HOUR, NOW)
-    found = stepped(site.telemetry, site.rollups, TENANT, ["a"], span=span, step_us=HOUR, dirt=dirty)
+    found = ask(site, ["a"], span, "1h")
     assert found.used == {"hour": 1, "raw": 1}
     assert list(plain(found, "avg").values()) == [2.0, 5.0]
-    nothing = stepped(site.telemetry, site.rollups, TENANT, ["a"], span=TimeSpan(NOW, NOW), step_us=HOUR)
-    assert len(nothing.steps) == 0
+    nothing = ask(site, ["a"], TimeSpan(NOW, NOW), "1h")
+    assert len(nothing) == 0
     assert isinstance(nothing.values("sum"), np.ndarray)
+
+
+@given(histories, st.sampled_from(["1m", "1h", "6h", "1d"]))
+def test_what_counters_gain_in_steps_adds_up(
+    history: list[tuple[list[tuple[str, int, str, float]], bool]], step: str
+) -> None:
+    clock = ManualClock(NOW)
+    site = Site(MemoryEngine(clock), clock)
+    for n, (some, roll) in enumerate(history):
+        site.write(reports_of(some, NOW + n * MS))
+        if roll:
+            site.roll(most=3)
+    span = TimeSpan(NOW - 29 * DAY, NOW)
+    sums: dict[tuple[str, str], float] = defaultdict(float)
+    for (device, metric, _), gained in plain(ask(site, list(DEVICES), span, step), "increase").items():
+        sums[device, metric] += gained
+    whole = {key[:2]: gained for key, gained in plain(ask(site, list(DEVICES), span, ""), "increase").items()}
+    assert sums == pytest.approx(whole, rel=1e-9, abs=1e-6)
+
+
+def test_every_aggregate_is_there() -> None:
+    clock = ManualClock(NOW)
+    site = Site(MemoryEngine(clock), clock)
+    at = NOW - NOW % HOUR
+    values = [3.0, 5.0, 1.0, 2.0]
+    site.write(reports_of([("a", at + i * MINUTE, "temp", value) for i, value in enumerate(values)], NOW))
+    found = ask(site, ["a"], TimeSpan(at + 60 * SECOND, at + HOUR), "1h")
+    want = {
+        "min": 1.0, "max": 5.0, "avg": 8 / 3, "sum": 8.0, "count": 3.0, "stddev": float(np.std(values[1:])), "first": 5.0,
+        "last": 2.0, "p50": 2.0, "p95": 4.7, "p99": 4.94, "increase": 2.0, "rate": 2.0 / 3540,
+    }  # fmt: skip
+    assert {name: found.values(name)[0] for name in AGGREGATES} == pytest.approx(want)

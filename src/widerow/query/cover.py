@@ -55,9 +55,7 @@ def plan(span: TimeSpan, steps: Steps, dirt: Dirt, kept: Kept = EVERYTHING) -> P
     if not missing:
         return Plan(parts, [])
     missing = _whole_steps(missing, span, steps)
-    left = [
-        Part(part.level, inside) for part in parts for inside, gone in parted(part.span, missing) if not gone
-    ]
+    left = [Part(part.level, inside) for part in parts for inside, gone in parted(part.span, missing) if not gone]
     return Plan(left, missing)
 
 

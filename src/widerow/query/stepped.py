@@ -108,7 +108,8 @@ def seconds_of(start_us: Ints, steps: Steps, span: TimeSpan) -> Floats:
 def follows(summary: Summary) -> Flags:
     """Which entries, from the second on, are of the same series as the one before."""
     device, metric = summary.device.codes, summary.metric.codes
-    return (device[1:] == device[:-1]) & (metric[1:] == metric[:-1])
+    same: Flags = (device[1:] == device[:-1]) & (metric[1:] == metric[:-1])
+    return same
 
 
 def stepped(
@@ -132,9 +133,7 @@ def stepped(
     return Stepped(summary, steps, span, used, planned.missing)
 
 
-def planned_for(
-    sources: Sources, tenant: Tenant, devices: Sequence[str], *, span: TimeSpan, steps: Steps
-) -> Plan:
+def planned_for(sources: Sources, tenant: Tenant, devices: Sequence[str], *, span: TimeSpan, steps: Steps) -> Plan:
     """Dirt first: what is marked after that is newer than the question."""
     dirt: Dirt = sources.dirt_of(tenant, devices)
     return plan(span, steps, dirt, Kept.of(tenant, sources.clock.now_us()))

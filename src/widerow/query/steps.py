@@ -81,7 +81,9 @@ def steps_of(text: str, span: TimeSpan, tz: str = "") -> Steps:
     """`10s`, `5m`, `1h`, `1d`, `1w`, `1mo`, in a time zone such as `Europe/Berlin`. `Rejected`: there are no such steps."""
     match = _STEP.fullmatch(text.strip())
     if not match or int(match[1]) < 1:
-        raise Rejected(f"step {text[:40]!r}: give a whole number and a unit, such as 10s, 5m, 1h, 1d, 1w or 1mo", code="step")
+        raise Rejected(
+            f"step {text[:40]!r}: give a whole number and a unit, such as 10s, 5m, 1h, 1d, 1w or 1mo", code="step"
+        )
     count, unit = int(match[1]), match[2]
     name = f"{count}{unit}"
     width_us = count * _UNIT_US.get(unit, _MONTH)
@@ -125,7 +127,9 @@ def _regular(span: TimeSpan, width_us: int, phase: int, name: str, tz: str) -> S
 
 def _instant(day: date, zone: ZoneInfo | None, second: int = 0, fold: int = 0) -> int:
     """When the clock in a zone shows that time. What it leaps over is when it leaps."""
-    wall = datetime(day.year, day.month, day.day, second // 3600, second // 60 % 60, second % 60, tzinfo=zone or UTC, fold=fold)
+    wall = datetime(
+        day.year, day.month, day.day, second // 3600, second // 60 % 60, second % 60, tzinfo=zone or UTC, fold=fold
+    )
     return int(wall.timestamp()) * SECOND
 
 
