@@ -29,7 +29,8 @@ from widerow.model.tenant import Tenant
 from widerow.model.times import MINUTE, MS, SECOND, Clock, SystemClock, TimeSpan, whole_ms
 from widerow.ops.counters import Counters
 from widerow.pipeline.pipeline import Pipeline, PipelineSettings
-from widerow.query.raw import Queries
+from widerow.query.budget import QuerySettings
+from widerow.query.queries import Queries
 from widerow.rollup.pyramid import Pyramid, PyramidSettings
 from widerow.rollup.roll import Rolled
 from widerow.rollup.rolling import RollingSettings
@@ -136,7 +137,7 @@ class Service:
                 telemetry,
                 pyramid,
                 pipeline,
-                Queries(telemetry, catalog),
+                Queries(telemetry, catalog, pyramid.rollups, pyramid.dirt, clock, query_settings(config)),
                 Bodies(line_codec.LineDecoder(naming), json_codec.JsonDecoder(), clock),
                 clock.now_us(),
                 keeper,
@@ -283,6 +284,13 @@ def _count_rolled(counters: Counters, level: str, rolled: Rolled) -> None:
     counters.rolled.labels(level, finer).inc(rolled.from_minutes if level == "hour" else rolled.devices)
     if level == "hour":
         counters.rolled.labels(level, "raw").inc(rolled.devices - rolled.from_minutes)
+
+
+def query_settings(config: Config) -> QuerySettings:
+    limits = config.query
+    return QuerySettings(
+        max_rows=limits.max_rows, max_answer_bytes=limits.max_answer_mib << 20, timeout_s=float(limits.timeout_s)
+    )
 
 
 def _refuse_reports() -> None:

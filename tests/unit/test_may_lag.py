@@ -12,7 +12,9 @@ from widerow.model.batch import Report, batch_of
 from widerow.model.device import Device
 from widerow.model.tenant import Tenant
 from widerow.model.times import HOUR, MS, SECOND, ManualClock, TimeSpan
-from widerow.query.raw import Queries
+from widerow.query.queries import Queries
+from widerow.rollup.dirt import CLEAN
+from widerow.rollup.store import Rollups
 from widerow.schema.table import Table
 from widerow.schema.tables import TABLES
 from widerow.telemetry.store import Telemetry, TelemetrySettings
@@ -55,7 +57,8 @@ def test_only_reports_that_are_asked_for_may_lag() -> None:
 
     engine.read.clear()
     clock.time_us += 2 * SECOND
-    queries = Queries(telemetry, catalog)
+    rollups = Rollups(engine, clock, telemetry.erasure)
+    queries = Queries(telemetry, catalog, rollups, lambda _tenant, _devices: CLEAN, clock)
     assert len(queries.series(tenant, "a", span=span, limit=10).points) == 1
     assert len(queries.latest(tenant, ["a"])) == 1
     assert len(queries.latest(tenant, ["a", "b"])) == 1

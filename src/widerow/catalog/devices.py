@@ -28,6 +28,7 @@ from widerow.engine.port import Engine, Span
 from widerow.engine.rows import NEVER, Column, Row, Rows
 from widerow.model.arrays import Bytes, Flags, frozen
 from widerow.model.batch import CellKind, Cells
+from widerow.model.check import name_fault
 from widerow.model.device import Device
 from widerow.model.errors import Conflict, NotFound, Rejected
 from widerow.model.intern import NameTable
@@ -85,6 +86,11 @@ class Devices:
 
     def get(self, tenant: str, name: str) -> Device:
         return self._records.get((tenant,), name).value
+
+    def some(self, tenant: str, names: Sequence[str]) -> Sequence[Device]:
+        """Those of the names that there are."""
+        wanted = [name for name in dict.fromkeys(names) if not name_fault(name)]
+        return [stored.value for stored in self._records.find_all((tenant,), wanted)]
 
     def create(self, tenant: Tenant, device: Device) -> Device:
         """Register one device as described, also for a tenant whose devices do not register themselves."""

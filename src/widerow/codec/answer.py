@@ -66,15 +66,15 @@ def encode_arrow_points(points: Points) -> bytes:
     is_text = np.zeros(len(points), np.bool_) if points.text is None else points.text.codes >= 0
     text = points.text or Coded(points.metric.names, np.full(len(points), -1, np.int32))
     columns = {
-        "device": _dictionary(points.device),
+        "device": dictionary_of(points.device),
         "time": pa.array(points.time_us).cast(pa.timestamp("us", "UTC")),
-        "metric": _dictionary(points.metric),
+        "metric": dictionary_of(points.metric),
         "value": pa.array(points.number, mask=is_text),
-        "text": _dictionary(text).cast(pa.string()),
+        "text": dictionary_of(text).cast(pa.string()),
     }
     if points.tags is not None:
-        columns["tags"] = _dictionary(points.tags).cast(pa.string())
-    return _stream(pa.table(columns))
+        columns["tags"] = dictionary_of(points.tags).cast(pa.string())
+    return stream_of(pa.table(columns))
 
 
 def encode_records(records: Sequence[Mapping[str, Any]], media_type: str) -> bytes:
@@ -87,7 +87,7 @@ def encode_records(records: Sequence[Mapping[str, Any]], media_type: str) -> byt
     columns = [[_flat(record.get(key)) for record in records] for key in keys]
     if media_type == CSV:
         return _csv(keys, zip(*columns, strict=True))
-    return _stream(pa.table([_column(column) for column in columns], names=keys))
+    return stream_of(pa.table([_column(column) for column in columns], names=keys))
 
 
 def format_times(time_us: Ints, epoch: str | None = None) -> list[Any]:
@@ -112,12 +112,12 @@ def _values(points: Points) -> list[Any]:
     return list(values.tolist())
 
 
-def _dictionary(column: Coded) -> Any:
+def dictionary_of(column: Coded) -> Any:
     codes = pa.array(column.codes, mask=column.codes < 0)
     return pa.DictionaryArray.from_arrays(codes, strings_of(column.names).cast(pa.string()))
 
 
-def _stream(table: Any) -> bytes:
+def stream_of(table: Any) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

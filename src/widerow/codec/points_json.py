@@ -37,7 +37,7 @@ def encode_points_json(points: Points, times: list[Any] | None, values: list[Any
 
 
 @dataclass(frozen=True, slots=True)
-class _Texts:
+class Texts:
     """JSON texts in one buffer with `PAD` spare bytes behind. Text i ends `gap` bytes before the next one begins."""
 
     data: Bytes
@@ -46,7 +46,7 @@ class _Texts:
     gap: int
 
     @classmethod
-    def of_values(cls, values: Sequence[Any]) -> _Texts:
+    def of_values(cls, values: Sequence[Any]) -> Texts:
         text = msgspec.json.encode(values)
         data = np.frombuffer(text + bytes(PAD), np.uint8)
         starts = np.empty(len(values) + 1, np.int64)
@@ -54,19 +54,19 @@ class _Texts:
         return cls(data, starts, 1)
 
     @classmethod
-    def of_times(cls, time_us: Ints, repeats: int) -> _Texts:
+    def of_times(cls, time_us: Ints, repeats: int) -> Texts:
         matrix = rfc3339(time_us, quoted=True, repeats=repeats)
         width = matrix.shape[1]
         return cls(matrix.reshape(-1), np.arange(0, (len(time_us) + 1) * width, width), 0)
 
     @classmethod
-    def of_objects(cls, objects: Names) -> _Texts:
+    def of_objects(cls, objects: Names) -> Texts:
         """Texts that are JSON already, and behind the last one a null."""
         data = Names.of_bytes([*objects.to_bytes_list(), b"null"])
         return cls(data.data, data.offsets, 0)
 
 
-_NO_TAGS = _Texts.of_objects(Names.of(()))
+_NO_TAGS = Texts.of_objects(Names.of(()))
 _NO_CODES = np.zeros(0, np.int32)
 
 
@@ -76,13 +76,13 @@ def _series(points: Points, times: list[Any] | None, values: list[Any]) -> bytes
     first[1:-1] = (device[1:] != device[:-1]) | (metric[1:] != metric[:-1])
     cuts = np.flatnonzero(first)
     # The metrics of a device have the same times, mostly.
-    time = _Texts.of_times(points.time_us, int(cuts[1])) if times is None else _Texts.of_values(times)
-    value = _Texts.of_values(values)
+    time = Texts.of_times(points.time_us, int(cuts[1])) if times is None else Texts.of_values(times)
+    value = Texts.of_values(values)
     devices, device_code = _used(points.device.take(cuts[:-1]))
     metrics, metric_code = _used(points.metric.take(cuts[:-1]))
     tags, tag = _NO_TAGS, _NO_CODES
     if points.tags is not None:
-        tags = _Texts.of_objects(points.tags.names)
+        tags = Texts.of_objects(points.tags.names)
         tag = points.tags.codes % np.int32(len(tags.starts) - 1)  # -1, no tags, is the last one, the null
     out = _join(
         cuts,
@@ -95,13 +95,13 @@ def _series(points: Points, times: list[Any] | None, values: list[Any]) -> bytes
     return out.tobytes()
 
 
-def _used(column: Coded) -> tuple[_Texts, Codes]:
+def _used(column: Coded) -> tuple[Texts, Codes]:
     """Names as JSON, and which of them each row has. Of a dictionary far larger than the answer only those that occur."""
     codes = column.codes
     if len(column.names) <= 2 * len(codes):
-        return _Texts.of_values(column.names.to_list()), codes
+        return Texts.of_values(column.names.to_list()), codes
     used, which = np.unique(codes, return_inverse=True)
-    return _Texts.of_values([column.names[c] for c in used.tolist()]), which.astype(np.int32)
+    return Texts.of_values([column.names[c] for c in used.tolist()]), which.astype(np.int32)
 
 
 @kernel

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from widerow.model.errors import QueryLimit
+from widerow.model.errors import QueryLimit, Unavailable
 from widerow.model.tenant import Tenant
 
 POINT_BYTES = 32
@@ -42,7 +42,12 @@ class Budget:
         self._bytes = settings.max_answer_bytes
         self._now_s, self._begun_s = now_s, now_s()
         self._lock = threading.Lock()
+        self._stopped = False
         self.read = 0
+
+    def stop(self) -> None:
+        """The question has failed, or nobody waits for the answer: whoever still works on it should not go on."""
+        self._stopped = True
 
     def expect(self, rows: int) -> None:
         """So many rows may have to be read."""
@@ -60,6 +65,8 @@ class Budget:
 
     def check(self) -> None:
         """Whether there is time left."""
+        if self._stopped:
+            raise Unavailable("the question was given up")
         took_s = self._now_s() - self._begun_s
         if took_s > self._seconds:
             raise QueryLimit(

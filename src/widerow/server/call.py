@@ -17,10 +17,13 @@ import msgspec
 
 from widerow.codec.answer import JSON, MEDIA_TYPES, encode_points, encode_records
 from widerow.codec.body import decompress
+from widerow.codec.series import encode_reply, missing_text, used_text
 from widerow.model.errors import Rejected, Unauthorized, Unsupported
 from widerow.model.points import Points
+from widerow.model.series import Reply
 from widerow.model.tenant import Tenant
 from widerow.model.times import TimeSpan, parse_time
+from widerow.query.budget import Budget
 from widerow.server.auth import Auth, Caller
 from widerow.server.failures import NotAcceptable
 from widerow.server.rates import Rates
@@ -28,6 +31,11 @@ from widerow.service import Service
 
 NEXT_HEADER = "Widerow-Next"
 """Where the cursor of the next page is, for forms that have no room for it."""
+
+USED_HEADER = "Widerow-Used"
+"""How many rows of which level an answer over steps comes from, ..."""
+MISSING_HEADER = "Widerow-Missing"
+"""... and what of the span can no longer be answered."""
 
 _JSON_TYPES = ("", "application/json", "text/json", "application/merge-patch+json")
 
@@ -198,6 +206,16 @@ def list_answer(call: Call, key: str, records: Sequence[Mapping[str, Any]], foll
 def points_answer(call: Call, points: Points, following: str | None = None) -> Answer:
     body = encode_points(points, call.media_type, next_cursor=following, epoch=call.query.text("epoch"))
     return Answer(200, body, call.media_type, _cursor(following))
+
+
+def reply_answer(call: Call, reply: Reply, budget: Budget) -> Answer:
+    """An answer over steps, in the form asked for. What CSV and Arrow have no room for is in headers."""
+    body = encode_reply(reply, call.media_type, epoch=call.query.text("epoch"))
+    budget.answer(len(body))
+    headers = {USED_HEADER: used_text(reply)}
+    if reply.missing:
+        headers[MISSING_HEADER] = missing_text(reply)
+    return Answer(200, body, call.media_type, headers)
 
 
 def _cursor(following: str | None) -> dict[str, str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from widerow.query.fill import FILLS
+from widerow.query.question import DEFAULT_AGGREGATE
+from widerow.query.stepped import AGGREGATES
 from widerow.server.call import NEXT_HEADER, Param
 from widerow.server.devices import MOST_ON_A_PAGE, PAGE_SIZE
 from widerow.server.schemas import TEXT
@@ -30,6 +33,24 @@ START = Param(
     name="start", doc="RFC 3339, epoch milliseconds, or relative: `-1h`. Inclusive.", schema={**TEXT, "default": "-1h"}
 )
 END = Param(name="end", doc="The same. Exclusive.", schema={**TEXT, "default": "now"})
+STEP = Param(
+    name="step",
+    doc="Statistics over steps of this width instead of raw points: `10s`, `5m`, `1h`, `1d`, `1w`, `1mo`. "
+    "With `agg` alone, the whole span is one step.",
+)
+AGG = Param(
+    name="agg",
+    doc=f"What of each step, separated by commas: {', '.join(AGGREGATES)}.",
+    schema={**TEXT, "default": DEFAULT_AGGREGATE},
+    repeats=True,
+)
+FILL = Param(
+    name="fill",
+    doc="Steps without values: `none` are left out, `null` have no value, `previous` have the value before, `linear` lie "
+    "on the line between their neighbours.",
+    schema={"type": "string", "enum": list(FILLS), "default": "none"},
+)
+TZ = Param(name="tz", doc="The time zone that days, weeks and months follow, such as `Europe/Berlin`; UTC otherwise.")
 PAGE = Param(
     name="limit",
     doc="Devices on a page.",

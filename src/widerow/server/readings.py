@@ -1,18 +1,23 @@
-"""Routes that read telemetry: the points of a device, and the latest values of one, some or all."""
+"""Routes that read telemetry: points, statistics over steps, and the latest values, of one, some or all devices."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from widerow.model.errors import Rejected
-from widerow.server.call import Answer, Call, points_answer
+from widerow.query.question import question_of
+from widerow.server.call import Answer, Call, points_answer, reply_answer
 from widerow.server.devices import match_of, page_size
 
 MOST_DEVICES = 10_000
 
 
 def series(call: Call) -> Answer:
-    """Raw points over a span, oldest first. Cut between reports; `next` goes on behind the cut."""
+    """Raw points over a span, oldest first, cut between reports; `next` goes on behind the cut. With `step` or `agg`,
+    statistics over steps, which are never cut.
+    """
+    if any(call.query.text(name) is not None for name in ("step", "agg", "fill", "tz")):
+        return _steps(call)
     tenant, most = call.tenant(), call.service.config.http.max_points
     answer = call.service.queries.series(
         tenant,
@@ -26,6 +31,23 @@ def series(call: Call) -> Answer:
     return points_answer(call, answer.points, answer.next)
 
 
+def _steps(call: Call) -> Answer:
+    for name in ("after", "limit", "tags"):
+        if call.query.text(name) is not None:
+            raise Rejected(f"{name} is for raw points; answers over steps come whole, without tags", code="parameter")
+    tenant, queries = call.tenant(), call.service.queries
+    question = question_of(
+        call.span(),
+        step=call.query.text("step"),
+        aggregates=call.query.names("agg"),
+        fill=call.query.text("fill"),
+        tz=call.query.text("tz"),
+        metrics=call.query.names("metrics"),
+    )
+    budget = queries.budget(tenant)
+    return reply_answer(call, queries.steps(tenant, call.path["device"], question, budget), budget)
+
+
 def device_latest(call: Call) -> Answer:
     tenant, device = call.tenant(), call.path["device"]
     points = call.service.queries.latest(tenant, [device], metrics=call.query.names("metrics"))
@@ -37,10 +59,10 @@ def device_latest(call: Call) -> Answer:
 def many_latest(call: Call) -> Answer:
     """The latest values of the devices in the body; those that are unknown or silent have none."""
     form = call.form(("devices", "metrics"))
-    devices = _names(form, "devices")
+    devices = names_in(form, "devices")
     if devices is None or not 1 <= len(devices) <= MOST_DEVICES:
         raise Rejected(f"devices: give an array of 1 to {MOST_DEVICES} names", code="field")
-    points = call.service.queries.latest(call.tenant(), devices, metrics=_names(form, "metrics") or None)
+    points = call.service.queries.latest(call.tenant(), devices, metrics=names_in(form, "metrics") or None)
     return points_answer(call, points)
 
 
@@ -55,7 +77,7 @@ def fleet_latest(call: Call) -> Answer:
     return points_answer(call, points, page.after)
 
 
-def _names(form: dict[str, Any], key: str) -> list[str] | None:
+def names_in(form: dict[str, Any], key: str) -> list[str] | None:
     names = form.get(key)
     if names is None:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from widerow.codec.answer import JSON
-from widerow.server.call import NEXT_HEADER
+from widerow.server.call import MISSING_HEADER, NEXT_HEADER, USED_HEADER
 from widerow.server.schemas import Schema, ref, table_of
 from widerow.server.table import Body, Reply
 
@@ -24,6 +24,17 @@ def entity(name: str) -> dict[int, Reply]:
 
 def tabular(doc: str, name: str) -> dict[int, Reply]:
     return {200: Reply(doc=doc, forms=table_of(ref(name)), headers=_NEXT)}
+
+
+def stepped(doc: str, *names: str) -> dict[int, Reply]:
+    """Raw points, or statistics over steps."""
+    headers = {
+        **_NEXT,
+        USED_HEADER: "Over steps: how many rows of which level were read, as `hour=24, raw=12`.",
+        MISSING_HEADER: "Over steps: what is no longer kept finely enough to be answered, as `START/END, ...`.",
+    }
+    shape: Schema = {"oneOf": [ref(name) for name in names]}
+    return {200: Reply(doc=doc, forms=table_of(shape), headers=headers)}
 
 
 def patch(name: str) -> Body:

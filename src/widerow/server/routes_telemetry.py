@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 from widerow.codec.answer import ARROW, JSON
-from widerow.server import readings
+from widerow.server import questions, readings
 from widerow.server.auth import READERS, WRITERS
 from widerow.server.call import Param
-from widerow.server.parameters import AFTER, DEVICE, END, EPOCH, MATCH, METRICS, PAGE, POINTS, START, TAGS, TENANT, precision
-from widerow.server.replies import json_form, tabular
+from widerow.server.parameters import (
+    AFTER,
+    AGG,
+    DEVICE,
+    END,
+    EPOCH,
+    FILL,
+    MATCH,
+    METRICS,
+    PAGE,
+    POINTS,
+    START,
+    STEP,
+    TAGS,
+    TENANT,
+    TZ,
+    precision,
+)
+from widerow.server.replies import json_form, stepped, tabular
 from widerow.server.schemas import BINARY, TEXT, array, ref
 from widerow.server.table import TABULAR, Body, Reply, Route
 from widerow.server.write import LINES_V1, LINES_V2, REPORTS
@@ -93,11 +110,38 @@ READING: tuple[Route, ...] = (
         handler=readings.series,
         roles=READERS,
         group="Reading",
-        summary="Raw points of a device",
-        doc="Oldest first. An answer is cut between reports, never within one.",
-        parameters=(DEVICE, METRICS, START, END, POINTS, AFTER, EPOCH, TAGS, TENANT),
-        replies=tabular("The points, by metric.", "Series"),
+        summary="Points of a device, raw or over steps",
+        doc="Oldest first. Raw points are cut between reports, never within one. Statistics over steps come whole, from "
+        "rollups and raw reports as the step allows.",
+        parameters=(DEVICE, METRICS, START, END, STEP, AGG, FILL, TZ, POINTS, AFTER, EPOCH, TAGS, TENANT),
+        replies=stepped("The points, by metric.", "Series", "Steps"),
         errors=(404,),
+        offers=TABULAR,
+    ),
+    Route(
+        method="POST",
+        path="/v1/query",
+        handler=questions.query,
+        roles=READERS,
+        group="Reading",
+        summary="A question about many devices",
+        doc="Of each, of groups of them, or of those at the top; raw points or statistics over steps. An answer is "
+        "whole, or refused by a limit.",
+        parameters=(EPOCH, TENANT),
+        body=Body(
+            doc="Which devices, what of them, and how.",
+            forms=json_form("QueryRequest"),
+            example={
+                "match": {"type": "press"},
+                "metrics": ["temperature"],
+                "start": "-1d",
+                "step": "1h",
+                "agg": ["avg", "max"],
+                "group_by": ["location"],
+            },
+        ),
+        replies=stepped("The series.", "Series", "Steps"),
+        errors=(413, 415),
         offers=TABULAR,
     ),
     Route(

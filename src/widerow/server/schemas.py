@@ -74,7 +74,7 @@ _METRIC_FIELDS: dict[str, Schema] = {
 _TENANT_FIELDS: dict[str, Schema] = {
     "display_name": TEXT,
     "limits": of(
-        {name: WHOLE for name in ("writes_per_s", "storage_bytes", "devices", "series", "query_rows", "query_seconds")}, ()
+        dict.fromkeys(("writes_per_s", "storage_bytes", "devices", "series", "query_rows", "query_seconds"), WHOLE), ()
     ),
     "retention": of({"raw": TEXT, "minute": TEXT, "hour": TEXT, "day": TEXT}, ()),
     "registers_devices": FLAG,
@@ -209,6 +209,73 @@ SCHEMAS: dict[str, Schema] = {
             ),
             "next": CURSOR,
         }
+    ),
+    "Steps": of(
+        {
+            "series": array(
+                of(
+                    {
+                        "device": TEXT,
+                        "group": {
+                            "type": "object",
+                            "additionalProperties": TEXT,
+                            "description": "Instead of the device: what the devices of a group have in common.",
+                        },
+                        "metric": TEXT,
+                        "agg": TEXT,
+                        "points": array(
+                            {
+                                "type": "array",
+                                "prefixItems": [{"type": ["string", "number"]}, {"type": ["number", "string", "null"]}],
+                                "description": "The begin of the step, and its value.",
+                            }
+                        ),
+                    },
+                    ("metric", "agg", "points"),
+                )
+            ),
+            "step": {"type": ["string", "null"], "description": "Null: the whole span is one step."},
+            "tz": TEXT,
+            "used": {
+                "type": "object",
+                "additionalProperties": WHOLE,
+                "description": "How many rows of which level were read.",
+            },
+            "missing": array(
+                of({"start": {"type": ["string", "number"]}, "end": {"type": ["string", "number"]}}),
+            ),
+            "top": array(of({"device": TEXT, "value": NUMBER})),
+            "next": CURSOR,
+        },
+        ("series", "step", "used", "next"),
+    ),
+    "QueryRequest": of(
+        {
+            "devices": array(TEXT, minItems=1, maxItems=10_000),
+            "match": of(
+                {
+                    "type": TEXT,
+                    "location": TEXT,
+                    "tags": {"type": "object", "additionalProperties": TEXT},
+                    "prefix": TEXT,
+                    "q": TEXT,
+                },
+                (),
+            ),
+            "metrics": array(TEXT),
+            "start": {"type": ["string", "integer"], "default": "-1h"},
+            "end": {"type": ["string", "integer"], "default": "now"},
+            "step": TEXT,
+            "agg": {"oneOf": [TEXT, array(TEXT)]},
+            "group_by": array({**TEXT, "description": "device, type, location, tag:NAME; none of them: all devices."}),
+            "tz": TEXT,
+            "fill": TEXT,
+            "limit": {**WHOLE, "description": "Most points; a larger answer is refused."},
+            "top": {**WHOLE, "description": "Only so many devices, those with the greatest value."},
+            "by": {**TEXT, "description": "Of which aggregate over the whole span."},
+            "order": {"type": "string", "enum": ["desc", "asc"]},
+        },
+        (),
     ),
     "LatestRequest": of({"devices": array(TEXT, minItems=1, maxItems=10_000), "metrics": array(TEXT)}, ("devices",)),
     "Metric": of({"name": TEXT, **_METRIC_FIELDS, **_STORED}),

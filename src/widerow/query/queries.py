@@ -1,6 +1,7 @@
-"""Questions about raw reports: a device's points over a span, and the latest values.
+"""What the API can be asked: points of a device, the latest values, and statistics over steps of time.
 
-Points of a series come oldest first. An answer is cut between reports, never within one, and names where to go on.
+Raw points come oldest first. An answer of these is cut between reports, never within one, and names where to go on. Answers
+about steps are never cut: they are whole, or refused by a limit.
 """
 
 from __future__ import annotations
@@ -12,11 +13,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from widerow.catalog.catalog import Catalog
-from widerow.model.errors import Rejected
+from widerow.catalog.match import Match
+from widerow.model.device import Device
+from widerow.model.errors import QueryLimit, Rejected
 from widerow.model.points import Points
+from widerow.model.series import Reply
 from widerow.model.tenant import Tenant
-from widerow.model.times import TimeSpan
+from widerow.model.times import Clock, TimeSpan
+from widerow.query import run
+from widerow.query.budget import Budget, QuerySettings
 from widerow.query.points import joined, newest, points_of
+from widerow.query.question import Question, Top
+from widerow.query.stepped import Sources
+from widerow.rollup.dirt import DirtOf
+from widerow.rollup.store import Rollups
 from widerow.telemetry.store import Telemetry
 
 
@@ -33,8 +43,24 @@ class Queries:
     Reports are read as the store has them nearest; where that lags (`bigtable.read_app_profile`), so do the answers.
     """
 
-    def __init__(self, telemetry: Telemetry, catalog: Catalog) -> None:
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        catalog: Catalog,
+        rollups: Rollups,
+        dirt_of: DirtOf,
+        clock: Clock,
+        settings: QuerySettings | None = None,
+    ) -> None:
         self._telemetry, self._catalog = telemetry, catalog
+        self.sources = Sources(telemetry, rollups, dirt_of, clock)
+        self.settings = settings or QuerySettings()
+
+    def budget(self, tenant: Tenant) -> Budget:
+        """For one question of a tenant, which begins now."""
+        return Budget(self.settings, tenant)
+
+    # -- raw reports
 
     def series(
         self,
@@ -68,9 +94,72 @@ class Queries:
             self._catalog.devices.get(tenant.name, device)  # silent, or not there?
         return Answer(joined(found), None)
 
+    def raw(
+        self,
+        tenant: Tenant,
+        devices: Sequence[str],
+        *,
+        span: TimeSpan,
+        most: int,
+        metrics: Sequence[str] | None,
+        budget: Budget,
+    ) -> Points:
+        """All points of some devices, oldest first by device; `QueryLimit` if there are more than `most`."""
+        found: list[Points] = []
+        count = 0
+        for device in devices:
+            for _, chunks in self._telemetry.read(tenant, device, span, metrics=metrics, may_lag=True):
+                budget.spend(sum(len(rows) for rows in chunks))
+                oldest_first = [rows.take(np.argsort(np.asarray(rows.keys["event_us"]), kind="stable")) for rows in chunks]
+                points = _in_order(points_of(oldest_first))
+                count += len(points)
+                if count > most:
+                    raise QueryLimit(
+                        f"there are more than {most:,} points",
+                        "limit",
+                        most,
+                        count,
+                        "ask for a step, a shorter span or fewer devices, or for the pages of each device",
+                    )
+                found.append(points)
+        return joined(found)
+
     def latest(self, tenant: Tenant, devices: Sequence[str], *, metrics: Sequence[str] | None = None) -> Points:
         """Each metric's newest value in the last bucket of each device. Devices never seen are left out."""
         return newest(points_of(self._telemetry.latest(tenant, devices, metrics=metrics, may_lag=True)))
+
+    # -- steps
+
+    def steps(self, tenant: Tenant, device: str, question: Question, budget: Budget) -> Reply:
+        """Statistics of a device. `NotFound` if there is no such device."""
+        reply = run.of_device(self.sources, tenant, device, question, budget)
+        if not len(reply.series):
+            self._catalog.devices.get(tenant.name, device)  # silent, or not there?
+        return reply
+
+    def ask(
+        self,
+        tenant: Tenant,
+        devices: Sequence[Device],
+        question: Question,
+        budget: Budget,
+        *,
+        group_by: Sequence[str] | None = None,
+        top: Top | None = None,
+    ) -> Reply:
+        """Statistics of many devices: of each, of groups (that have in common what is in `group_by`), or of the top."""
+        if group_by is not None:
+            return run.of_groups(self.sources, tenant, devices, group_by, question, budget)
+        names = [device.name for device in devices]
+        if top is not None:
+            return run.of_top(self.sources, tenant, names, top, question, budget)
+        return run.of_devices(self.sources, tenant, names, question, budget)
+
+    def chosen(self, tenant: Tenant, names: Sequence[str] | None, match: Match | None) -> list[Device]:
+        """The devices that are named (as far as they are there), or that match."""
+        if names is not None:
+            return list(self._catalog.devices.some(tenant.name, names))
+        return list(self._catalog.devices.list(tenant.name, match).devices)
 
 
 def _in_order(points: Points) -> Points:
