@@ -96,6 +96,7 @@ def across(
     budget: Budget,
     metrics: Sequence[str] | None = None,
     groups: Ints | None = None,
+    quantiles: bool = True,
 ) -> Across:
     """`groups`: the number of each device's group; None: all are one. Devices are distinct."""
     group = np.zeros(len(devices), np.int64) if groups is None else groups
@@ -105,7 +106,8 @@ def across(
     merging = _Merging(steps)
     used: dict[str, int] = {}
     missing: dict[TimeSpan, None] = {}
-    for found, last in chunks(sources, tenant, names, span=span, steps=steps, budget=budget, metrics=metrics):
+    read = chunks(sources, tenant, names, span=span, steps=steps, budget=budget, metrics=metrics, quantiles=quantiles)
+    for found, last in read:
         for level, rows in found.used.items():
             used[level] = used.get(level, 0) + rows
         missing |= dict.fromkeys(found.missing)
@@ -122,12 +124,13 @@ def chunks(
     steps: Steps,
     budget: Budget,
     metrics: Sequence[str] | None = None,
+    quantiles: bool = True,
 ) -> Iterator[tuple[Stepped, str]]:
     """The statistics of devices, some at a time, in their order; with each the last device it is of."""
     parts = [devices[i : i + DEVICES_AT_ONCE] for i in range(0, len(devices), DEVICES_AT_ONCE)]
 
     def read(some: Sequence[str]) -> Stepped:
-        return stepped(sources, tenant, some, span=span, steps=steps, budget=budget, metrics=metrics)
+        return stepped(sources, tenant, some, span=span, steps=steps, budget=budget, metrics=metrics, quantiles=quantiles)
 
     if len(parts) <= 1:
         for some in parts:

@@ -9,7 +9,7 @@ from widerow.model.errors import Rejected
 from widerow.model.times import TimeSpan
 from widerow.query.across import ACROSS
 from widerow.query.fill import FILLS
-from widerow.query.stepped import AGGREGATES
+from widerow.query.stepped import AGGREGATES, QUANTILES
 from widerow.query.steps import Steps, steps_of, whole_span
 
 DEFAULT_AGGREGATE = "avg"
@@ -27,6 +27,11 @@ class Question:
     fill: str = "none"
     metrics: tuple[str, ...] | None = None
     """None: all."""
+
+    @property
+    def quantiles(self) -> bool:
+        """Whether any is asked for."""
+        return not QUANTILES.isdisjoint(self.aggregates)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,13 +22,22 @@ from widerow.query.across import across, chunks, in_key_order
 from widerow.query.budget import Budget
 from widerow.query.fill import filled, grid
 from widerow.query.question import Question, Top
-from widerow.query.stepped import Sources, Stepped, stepped
+from widerow.query.stepped import QUANTILES, Sources, Stepped, stepped
 from widerow.query.steps import whole_span
 
 
 def of_device(sources: Sources, tenant: Tenant, device: str, question: Question, budget: Budget) -> Reply:
     q = question
-    found = stepped(sources, tenant, [device], span=q.span, steps=q.steps, budget=budget, metrics=q.metrics)
+    found = stepped(
+        sources,
+        tenant,
+        [device],
+        span=q.span,
+        steps=q.steps,
+        budget=budget,
+        metrics=q.metrics,
+        quantiles=q.quantiles,
+    )
     table = _Table()
     table.add(found, q, budget)
     return table.reply(q, budget)
@@ -38,7 +47,17 @@ def of_devices(sources: Sources, tenant: Tenant, devices: Sequence[str], questio
     """Each device's own series. The devices are distinct."""
     q, table = question, _Table()
     ordered = [devices[i] for i in in_key_order(devices).tolist()]
-    for found, _ in chunks(sources, tenant, ordered, span=q.span, steps=q.steps, budget=budget, metrics=q.metrics):
+    read = chunks(
+        sources,
+        tenant,
+        ordered,
+        span=q.span,
+        steps=q.steps,
+        budget=budget,
+        metrics=q.metrics,
+        quantiles=q.quantiles,
+    )
+    for found, _ in read:
         table.add(found, q, budget)
     return table.reply(q, budget)
 
@@ -60,6 +79,7 @@ def of_groups(
         budget=budget,
         metrics=q.metrics,
         groups=np.array([number[key] for key in keys], np.int64),
+        quantiles=q.quantiles,
     )
     owners = {
         name: Coded(column.names, column.codes[found.group])
@@ -103,7 +123,17 @@ def _ranked(
     sign = 1.0 if top.ascending else -1.0
     ordered = [devices[i] for i in in_key_order(devices).tolist()]
     steps = whole_span(q.span)
-    for found, _ in chunks(sources, tenant, ordered, span=q.span, steps=steps, budget=budget, metrics=q.metrics):
+    read = chunks(
+        sources,
+        tenant,
+        ordered,
+        span=q.span,
+        steps=steps,
+        budget=budget,
+        metrics=q.metrics,
+        quantiles=top.by in QUANTILES,
+    )
+    for found, _ in read:
         for level, rows in found.used.items():
             used[level] = used.get(level, 0) + rows
         missing |= dict.fromkeys(found.missing)

@@ -45,6 +45,8 @@ AGGREGATES = (
 )
 """What can be asked of a step of numbers. A rate is per second."""
 
+QUANTILES = frozenset(("p50", "p95", "p99"))
+
 _HOURS_AT_ONCE = 256
 """Hours of raw reports, of all devices together, that are read in one go: 100,000 reports, at a report each 10 s."""
 _WINDOWS_AT_ONCE = 131_072
@@ -121,14 +123,19 @@ def stepped(
     steps: Steps,
     budget: Budget,
     metrics: Sequence[str] | None = None,
+    quantiles: bool = True,
 ) -> Stepped:
-    """Numbers only. Devices come in the order given; those without values are not there."""
+    """Numbers only. Devices come in the order given; those without values are not there. Without `quantiles` these are not
+    numbers, and all else takes a third of the time.
+    """
     planned = planned_for(sources, tenant, devices, span=span, steps=steps)
     budget.expect(planned.rows(len(devices)))
     found: list[Summary] = []
     used: dict[str, int] = {}
     for part in planned.parts:
-        found += _summed(sources, tenant, devices, part, steps, metrics, budget, used)
+        for rows in _rows(sources, tenant, devices, part, steps, metrics, budget, used):
+            summary_of = summary_of_raw if part.level is None else summary_of_rollups
+            found.append(summary_of(rows, steps, quantiles=quantiles))
     summary = _in_order_of(devices, combined(found or [summary_of_raw([], steps)]))
     return Stepped(summary, steps, span, used, planned.missing)
 
@@ -139,7 +146,7 @@ def planned_for(sources: Sources, tenant: Tenant, devices: Sequence[str], *, spa
     return plan(span, steps, dirt, Kept.of(tenant, sources.clock.now_us()))
 
 
-def _summed(
+def _rows(
     sources: Sources,
     tenant: Tenant,
     devices: Sequence[str],
@@ -148,8 +155,8 @@ def _summed(
     metrics: Sequence[str] | None,
     budget: Budget,
     used: dict[str, int],
-) -> Iterator[Summary]:
-    """A part of a plan, a stretch at a time. Of raw reports a step is summed up at once, so that its quantiles are exact."""
+) -> Iterator[list[Rows]]:
+    """The rows of a part of a plan, a stretch at a time. Raw reports of a step come all at once: its quantiles are exact."""
     level = part.level
     width_us, most = (HOUR, _HOURS_AT_ONCE) if level is None else (level.width_us, _WINDOWS_AT_ONCE)
     name = level.name if level else "raw"
@@ -164,12 +171,9 @@ def _summed(
         count = sum(len(chunk) for chunk in rows)
         used[name] = used.get(name, 0) + count
         budget.spend(count)
-        if level is not None:
-            yield summary_of_rollups(rows, steps)
-            continue
         gathered += rows
-        if ends:
-            yield summary_of_raw(gathered, steps)
+        if ends or level is not None:
+            yield gathered
             gathered = []
 
 

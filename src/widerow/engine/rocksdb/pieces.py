@@ -204,7 +204,7 @@ def decode(piece: Piece, *, now_s: int, wanted: frozenset[bytes] | None, resolve
         raise Corrupt("a stored row has an unknown format: was the store written by a newer release?")
     if seen & _SHAPELESS:
         raise Corrupt("a stored row's shape is missing from its partition")
-    cells = decode_cells(values, HEADER, shape, table)
+    cells = decode_cells(values, HEADER, shape, table, wanted)
     rows = np.arange(n)
     resolve = resolve and bool(seen & (_PARTED | _EXPIRED) or table.repeats)
     if not resolve and wanted is None:  # the usual case

@@ -16,12 +16,12 @@ import numpy as np
 
 from widerow.engine.rocksdb.keys import Strings
 from widerow.engine.rows import NEVER
-from widerow.model.arrays import PAD, Bytes, Codes, Hashes, Ints, lengths
+from widerow.model.arrays import PAD, Bytes, Codes, Flags, Hashes, Ints, lengths
 from widerow.model.batch import CellKind, Cells
 from widerow.model.errors import Corrupt
 from widerow.model.hashing import SEED, hash_names, mix
 from widerow.model.kernel import kernel
-from widerow.model.machine import peek64
+from widerow.model.machine import copy_bytes, peek64
 from widerow.model.names import Names
 from widerow.model.times import SECOND
 
@@ -233,8 +233,12 @@ def fixed_heads(data: Bytes, starts: Ints, version_us: Ints, mask: Hashes) -> No
         mask[i] = peek64(base + starts[i] + HEADER + 8)
 
 
-def decode_cells(values: Strings, skip: int, row_shape: Codes, shapes: ShapeTable) -> Cells:
-    """The cells of each row, given its shape; `skip` bytes stand before the values."""
+def decode_cells(
+    values: Strings, skip: int, row_shape: Codes, shapes: ShapeTable, wanted: frozenset[bytes] | None = None
+) -> Cells:
+    """The cells of each row, given its shape; `skip` bytes stand before the values. Of cells that are not wanted the texts
+    are empty: most of what rollups are is not asked for.
+    """
     counts = shapes.cell_counts[row_shape]
     offsets = np.zeros(len(values) + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
@@ -252,6 +256,7 @@ def decode_cells(values: Strings, skip: int, row_shape: Codes, shapes: ShapeTabl
         shapes.name,
         shapes.kind,
         shapes.tag,
+        shapes.wanted(wanted),
         len(shapes.tag_texts),
         offsets,
         name,
@@ -282,10 +287,13 @@ def _texts_at(known: Names, data: Bytes, spans: Ints) -> Names:
 
 @kernel
 def _copy_spans(data: Bytes, spans: Ints, out: Bytes, at: int) -> None:
+    """By words: both have a few bytes behind their end."""
+    source, target = data.ctypes.data, out.ctypes.data
     for i in range(len(spans)):
-        for p in range(spans[i, 0], spans[i, 1]):
-            out[at] = data[p]
-            at += 1
+        length = spans[i, 1] - spans[i, 0]
+        if length:
+            copy_bytes(target + at, source + spans[i, 0], length)
+            at += length
 
 
 class ShapeTable:
@@ -317,6 +325,12 @@ class ShapeTable:
         self.no_texts = Names.of_bytes(self.tag_texts)
         """The texts of rows that have no others than their tags."""
 
+    def wanted(self, names: frozenset[bytes] | None) -> Flags:
+        """Which cells of the shapes have one of the names."""
+        if names is None:
+            return np.ones(len(self.name), np.bool_)
+        return np.array([name in names for name in self.names.to_bytes_list()], np.bool_)[self.name]
+
 
 @kernel
 def _take_cells(
@@ -328,6 +342,7 @@ def _take_cells(
     shape_name: Codes,
     shape_kind: Bytes,
     shape_tag: Codes,
+    shape_wanted: Flags,
     first_text: int,
     offsets: Ints,
     name: Codes,
@@ -357,7 +372,7 @@ def _take_cells(
                 if p + 4 + length > stop:
                     length = 0
                 spans[t, 0] = p + 4
-                spans[t, 1] = p + 4 + length
+                spans[t, 1] = p + 4 + (length if shape_wanted[s] else 0)
                 text[c + s - a] = first_text + t
                 t += 1
                 p += 4 + length
