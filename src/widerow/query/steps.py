@@ -5,7 +5,8 @@ in both.
 Rule 2: without a time zone, or in UTC, steps begin at multiples of their width since 1970; weeks on Mondays, months on their
 first day.
 Rule 3: in a time zone, steps of a day and more begin at midnight there, so a day has 23, 24 or 25 hours. Shorter ones begin
-where the clock on the wall shows a multiple of the width; those of an hour at most are never longer or shorter than that.
+where the clock on the wall shows a multiple of the width; those of an hour at most are of one length, where clocks are put
+forward and back by whole hours.
 """
 
 from __future__ import annotations
@@ -164,10 +165,17 @@ def _by_the_clock(span: TimeSpan, width_us: int, zone: ZoneInfo) -> Ints:
     """
     first, last = _local_day(span.start_us, zone) - timedelta(days=1), _local_day(span.stop_us - 1, zone) + timedelta(days=1)
     days = [first + timedelta(days=n) for n in range((last - first).days + 1)]
-    seconds, folds = range(0, 86_400, max(1, width_us // SECOND)), (0, 1) if width_us <= HOUR else (0,)
     if width_us % SECOND:
         raise Rejected("step: in this time zone give whole seconds", code="step")
-    return _ending([_instant(day, zone, second, fold) for day in days for second in seconds for fold in folds], span)
+    edges = []
+    for day in days:
+        for second in range(0, 86_400, width_us // SECOND):
+            edges.append(_instant(day, zone, second))
+            if width_us <= HOUR:
+                again = _instant(day, zone, second, fold=1)
+                if again > edges[-1]:  # earlier: the clock leaps over it
+                    edges.append(again)
+    return _ending(edges, span)
 
 
 def _ending(edges: list[int], span: TimeSpan) -> Ints:
