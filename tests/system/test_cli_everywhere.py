@@ -133,6 +133,27 @@ def _devices(place: Place, folder: Path) -> None:
     place.run("device", "show", "good", "--tenant", "acme", code=1)
 
 
+def _steps(place: Place, folder: Path, device: str, span: tuple[str, ...]) -> None:
+    force = ("--tenant", "acme", "-m", "force", *span)
+    table = place.run("query", device, *force, "--step", "1m", "--agg", "avg,count")
+    assert table.splitlines()[0].split() == ["time", "force", "avg", "force", "count"]
+    whole = json.loads(place.run("query", device, *force, "--step", "1m", "--agg", "count", "--fill", "null", "--json"))
+    assert sum(value or 0 for _, value in whole["series"][0]["points"]) > 15
+    assert whole["step"] == "1m"
+    file = folder / "steps.arrow"
+    assert place.run("query", device, *force, "--step", "30s", "--format", "arrow", "-o", str(file)) == ""
+    assert file.stat().st_size
+    csv = place.run("query", "--prefix", "press", *force, "--step", "1d", "--tz", "Europe/Berlin", "--format", "csv")
+    assert csv.splitlines()[0] == "device,time,metric,agg,value"
+    both = json.loads(place.run("query", "--all", *force, "--agg", "count", "--group-by", "all", "--json"))
+    assert [one["group"] for one in both["series"]] == [{}]
+    assert place.run("query", "--all", *force, "--agg", "max", "--group-by", "type").split()[0] == "type"
+    best = json.loads(place.run("query", "--all", *force, "--top", "2", "--by", "max", "--json"))
+    assert best["top"][0]["value"] >= best["top"][1]["value"]
+    assert place.run("query", "--all", *force, "--top", "2").split()[0] == "device"
+    place.run("query", device, *force, "--step", "1x", code=1)
+
+
 def _telemetry(place: Place, folder: Path) -> None:
     start = format_time(START_US)
     sent = json.loads(
@@ -164,6 +185,7 @@ def _telemetry(place: Place, folder: Path) -> None:
         checked = json.loads(place.run(command, "--tenant", "acme", "--start", "-1d", "--json", keep=False))
         assert (checked["wrong"], checked["findings"]) == (0, [])
     place.run("query", device, "--tenant", "acme", "--start", "yesterday", code=1)
+    _steps(place, folder, device, span)
     latest = json.loads(place.run("latest", device, "--tenant", "acme", "--json"))
     assert {one["device"] for one in latest} == {device}
     assert len(json.loads(place.run("latest", "--tenant", "acme", "--json"))) > 8 * len(latest) // 2

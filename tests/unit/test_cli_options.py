@@ -78,6 +78,10 @@ def test_options_that_do_not_go_together_are_refused_before_anything_is_changed(
     check("whole number", "tenant", "set", "acme", "--limit", "devices=many")
     check("named and described", "latest", "d", "--type", "press")
     check("contradict", "query", "d", "--json", "--format", "csv")
+    check("which devices", "query")
+    check("which devices", "query", "d", "--type", "press")
+    check("which devices", "query", "--all", "--prefix", "p")
+    check("raw points", "query", "d", "--step", "1h", "--tags")
     check("whose reports", "simulate")
 
 

@@ -31,7 +31,8 @@ def midnight(day: date, zone: str) -> int:
 @pytest.mark.parametrize("zone", ZONES)
 def test_days_of_a_zone_begin_at_its_midnights(zone: str) -> None:
     steps = steps_of("1d", YEAR, zone)
-    day, want = local(YEAR.start_us, zone).date(), []
+    day = local(YEAR.start_us, zone).date()
+    want: list[int] = []
     while not want or want[-1] < YEAR.stop_us:
         want.append(midnight(day, zone))
         day += timedelta(days=1)

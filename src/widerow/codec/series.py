@@ -66,6 +66,8 @@ def encode_reply_json(reply: Reply, *, epoch: str | None = None) -> bytes:
 
 
 def _span(gone: TimeSpan, epoch: str | None) -> dict[str, Any]:
+    if epoch is None:
+        return {"start": format_time(gone.start_us), "end": format_time(gone.stop_us)}
     start, end = format_times(np.array([gone.start_us, gone.stop_us]), epoch)
     return {"start": start, "end": end}
 

@@ -11,7 +11,7 @@ off as all of it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from widerow.model.times import DAY, HOUR, TimeSpan
 from widerow.query.kept import EVERYTHING, Kept, holds, parted
 from widerow.query.steps import Steps
 from widerow.rollup.dirt import Dirt
-from widerow.schema.rollups import LEVELS, Level
+from widerow.schema.rollups import LEVELS, MINUTES, Level
 
 _WORTH = 12
 """Windows that a step must have room for, so that it is looked for whole ones inside of it that its edges do not meet."""
@@ -75,7 +75,7 @@ def _pieces(span: TimeSpan, steps: Steps) -> Iterator[tuple[TimeSpan, int]]:
         yield TimeSpan(start, stop), inside
 
 
-_MISSING = Level("missing", "", 1, 1)
+_MISSING = replace(MINUTES, name="missing")
 
 
 class _Cover:

@@ -1,0 +1,82 @@
+"""Answers over steps of time: one request, the answer as it comes or as a table.
+
+Rule: answers over steps are whole, so there are no pages to follow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from widerow.cli import output
+from widerow.cli.api import Api, in_path
+from widerow.cli.points import ArrowForm, CsvForm, Form, TableForm
+
+Write = Callable[[bytes], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What an answer says of itself."""
+
+    points: int
+    used: str
+    missing: str
+
+
+def ask_device(api: Api, device: str, form: Form, write: Write, params: dict[str, Any]) -> Told:
+    """The steps of one device."""
+    answer = api.send("GET", f"/v1/devices/{in_path(device)}/series", params=params, accept=form.accept)
+    return _told(answer.content, answer.headers, form, write)
+
+
+def ask_many(api: Api, form: Form, write: Write, question: dict[str, Any]) -> Told:
+    """A question about many devices."""
+    answer = api.send("POST", "/v1/query", body=question, accept=form.accept)
+    return _told(answer.content, answer.headers, form, write)
+
+
+def _told(body: bytes, headers: Any, form: Form, write: Write) -> Told:
+    used, missing = headers.get("widerow-used", ""), headers.get("widerow-missing", "")
+    if isinstance(form, CsvForm | ArrowForm):
+        points = form.page(body, write)
+        form.end(write)
+        return Told(points, used, missing)
+    series = json.loads(body)["series"]
+    if isinstance(form, TableForm):
+        write(_table(series).encode())
+    else:
+        write(body + b"\n")
+    return Told(sum(len(one["points"]) for one in series), used, missing)
+
+
+def _table(series: list[dict[str, Any]]) -> str:
+    """A line for each step, a column for each metric and aggregate; whose it is, where there are several."""
+    owners = [_owner(one) for one in series]
+    names = list(dict.fromkeys(name for owner in owners for name in owner))
+    if names == ["device"] and len({owner["device"] for owner in owners}) == 1:
+        names = []
+    columns = list(dict.fromkeys(_column(one) for one in series))
+    rows: dict[tuple[str, ...], dict[str, Any]] = {}
+    for one, owner in zip(series, owners, strict=True):
+        for time, value in one["points"]:
+            rows.setdefault((*(owner.get(name, "") for name in names), time), {})[_column(one)] = value
+    if not rows:
+        return ""
+    lines = [(*key, *(_shown(found.get(column, "")) for column in columns)) for key, found in rows.items()]
+    return output.table((*names, "time", *columns), lines, right=columns)
+
+
+def _owner(one: dict[str, Any]) -> dict[str, str]:
+    group: dict[str, str] | None = one.get("group")
+    return {"device": one.get("device", "")} if group is None else group
+
+
+def _column(one: dict[str, Any]) -> str:
+    return f"{one['metric']} {one['agg']}" if "agg" in one else str(one["metric"])
+
+
+def _shown(value: Any) -> Any:
+    return float(f"{value:.6g}") if isinstance(value, float) else value
