@@ -155,11 +155,16 @@ class Queries:
             return run.of_top(self.sources, tenant, names, top, question, budget)
         return run.of_devices(self.sources, tenant, names, question, budget)
 
-    def chosen(self, tenant: Tenant, names: Sequence[str] | None, match: Match | None) -> list[Device]:
-        """The devices that are named (as far as they are there), or that match."""
+    def chosen(
+        self, tenant: Tenant, names: Sequence[str] | None, match: Match | None, *, described: bool = True
+    ) -> list[Device]:
+        """The devices that are named (as far as they are there), or that match. Not `described`: their names will do."""
+        devices = self._catalog.devices
         if names is not None:
-            return list(self._catalog.devices.some(tenant.name, names))
-        return list(self._catalog.devices.list(tenant.name, match).devices)
+            return list(devices.some(tenant.name, names))
+        if not described and (match is None or match.everything()):
+            return [Device(name=name) for name in devices.names(tenant.name, match.prefix if match else "")]
+        return list(devices.list(tenant.name, match).devices)
 
 
 def _in_order(points: Points) -> Points:

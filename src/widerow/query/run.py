@@ -233,7 +233,7 @@ def _by_rank(series: Series, names: Sequence[str]) -> Series:
 
 
 def _united(columns: Sequence[Coded]) -> Coded:
-    return united(columns) if columns else Coded.of(())
+    return united(columns) if len(columns) > 1 else columns[0] if columns else Coded.of(())
 
 
 def _ranks(column: Coded) -> Ints:

@@ -45,7 +45,7 @@ def query(call: Call) -> Answer:
     step, aggregates, group_by = _text(form, "step"), _listed(form, "agg"), names_in(form, "group_by")
     tz, fill = _text(form, "tz"), _text(form, "fill")
     if step is None and aggregates is None and group_by is None and top is None and fill is None and tz is None:
-        wanted = [device.name for device in queries.chosen(tenant, names, match)]
+        wanted = [device.name for device in queries.chosen(tenant, names, match, described=False)]
         limit = call.service.config.http.max_points
         points = queries.raw(
             tenant, sorted(wanted), span=span, most=min(most or limit, limit), metrics=metrics, budget=budget
@@ -59,7 +59,7 @@ def query(call: Call) -> Answer:
     if top is not None and group_by is not None:
         raise Rejected("top is of devices: leave group_by out", code="top")
     by = None if group_by is None else check_groups(group_by, question.aggregates)
-    devices = queries.chosen(tenant, names, match)
+    devices = queries.chosen(tenant, names, match, described=bool(by))
     reply = queries.ask(tenant, devices, question, budget, group_by=by, top=top)
     if most is not None and len(reply.series) > most:
         raise QueryLimit(
