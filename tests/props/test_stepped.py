@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.rollup_suite import DEVICES, NOW, TENANT, Site, reports_of
@@ -51,6 +51,7 @@ def gone(time_us: Ints, found: Stepped) -> Flags:
     return missing
 
 
+@settings(max_examples=60)
 @given(histories, ends, ends, asked)
 def test_no_seam_shows(
     history: list[tuple[list[tuple[str, int, str, float]], bool]], a: int, b: int, asked: tuple[str, str]
@@ -105,6 +106,7 @@ def test_it_says_where_it_looked() -> None:
     assert isinstance(nothing.values("sum"), np.ndarray)
 
 
+@settings(max_examples=30)
 @given(histories, st.sampled_from(["1m", "1h", "6h", "1d"]))
 def test_what_counters_gain_in_steps_adds_up(
     history: list[tuple[list[tuple[str, int, str, float]], bool]], step: str

@@ -142,6 +142,37 @@ def test_nothing_is_filled_unless_it_is_asked_for(site: Site, start_ms: int) -> 
     check("linear", [100.0, 104.0, 108.0, 112.0, 116.0])
 
 
+def test_texts_have_a_last_a_count_and_states(site: Site, start_ms: int) -> None:
+    minute = 60_000
+    reports = [
+        {"device": "stateful", "time": start_ms + n * minute, "values": {"state": text, "load": n}}
+        for n, text in [(0, "run"), (20, "idle"), (50, "run"), (70, 'stop, "hard"')]
+    ]
+    assert site.client(Role.WRITE).post("/v1/write", json=reports).status_code == 204
+    client, path = site.client(Role.READ), "/v1/devices/stateful/series"
+    asked = {**span(start_ms), "step": "1h", "agg": "last,count,states,max"}
+    found = values(told(client.get(path, params=asked)), "metric", "agg")
+    assert found == {
+        ("load", "last"): [50.0, 70.0],
+        ("load", "count"): [3, 1],
+        ("load", "max"): [50.0, 70.0],
+        ("state", "last"): ["run", 'stop, "hard"'],
+        ("state", "count"): [3, 1],
+        ("state", "states"): [
+            {"run": {"seconds": 1800.0, "count": 2}, "idle": {"seconds": 1800.0, "count": 1}},
+            {'stop, "hard"': {"seconds": 0.0, "count": 1}, "run": {"seconds": 600.0, "count": 0}},
+        ],
+    }
+    text = client.get(path, params={**asked, "agg": "states,last"}, headers={"Accept": "text/csv"}).text
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [row["value"] for row in rows if row["agg"] == "last" and row["metric"] == "state"] == ["run", 'stop, "hard"']
+    assert '"seconds":1800.0' in rows[-2]["value"] or '"seconds":1800.0' in rows[-4]["value"]
+    arrow = client.get(path, params={**asked, "agg": "last"}, headers={"Accept": "application/vnd.apache.arrow.stream"})
+    table = pa.ipc.open_stream(arrow.content).read_all()
+    assert table["value"].to_pylist() == [50.0, 70.0, None, None]
+    assert table["text"].to_pylist() == [None, None, "run", 'stop, "hard"']
+
+
 def test_csv_and_arrow_say_the_same(site: Site, start_ms: int) -> None:
     client = site.client(Role.READ)
     asked = {**span(start_ms), "step": "1h", "agg": "avg,count", "metrics": "n", "fill": "null"}
@@ -283,6 +314,7 @@ def test_questions_that_are_put_wrongly_are_refused(site: Site, start_ms: int) -
     check("span", **some, start="now", end="-1h")
     check("agg", **some, agg="median")
     check("agg", **some, agg="last", group_by=[])
+    check("agg", **some, agg="states", group_by=[])
     check("group", **some, group_by=["colour"])
     check("group", **some, group_by=["tag:"])
     check("fill", **some, step="1h", fill="zero")

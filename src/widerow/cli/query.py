@@ -67,8 +67,8 @@ def query(
         typer.Option(
             "--agg",
             metavar="NAME,...",
-            help="avg (default), min, max, sum, count, stddev, p50, p95, p99, first, last, rate, increase. Without --step "
-            "of the whole span.",
+            help="avg (default), min, max, sum, count, stddev, p50, p95, p99, first, last, rate, increase; of texts last, "
+            "count, states. Without --step of the whole span.",
             rich_help_panel=_STEPS,
         ),
     ] = None,

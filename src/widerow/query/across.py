@@ -125,12 +125,23 @@ def chunks(
     budget: Budget,
     metrics: Sequence[str] | None = None,
     quantiles: bool = True,
+    texts: bool = False,
 ) -> Iterator[tuple[Stepped, str]]:
     """The statistics of devices, some at a time, in their order; with each the last device it is of."""
     parts = [devices[i : i + DEVICES_AT_ONCE] for i in range(0, len(devices), DEVICES_AT_ONCE)]
 
     def read(some: Sequence[str]) -> Stepped:
-        return stepped(sources, tenant, some, span=span, steps=steps, budget=budget, metrics=metrics, quantiles=quantiles)
+        return stepped(
+            sources,
+            tenant,
+            some,
+            span=span,
+            steps=steps,
+            budget=budget,
+            metrics=metrics,
+            quantiles=quantiles,
+            texts=texts,
+        )
 
     if len(parts) <= 1:
         for some in parts:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from widerow.model.arrays import Flags, Floats, Ints
+from widerow.model.arrays import Codes, Flags, Floats, Ints
 from widerow.model.times import TimeSpan
 from widerow.query.steps import Steps
 
@@ -46,6 +46,10 @@ class Filled:
         there = np.zeros(len(out), np.bool_)
         there[self.at] = True
         return _previous(out, there, self.row) if fill == "previous" else _linear(out, there, self.row, self.time_us)
+
+    def codes(self, known: Codes, fill: str) -> Codes:
+        """The same for codes of texts; -1 where there is none."""
+        return np.nan_to_num(self.values(known.astype(np.float64), fill), nan=-1.0).astype(np.int32)
 
 
 def filled(series: Ints, start_us: Ints, starts: Ints) -> Filled:

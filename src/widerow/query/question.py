@@ -11,6 +11,7 @@ from widerow.query.across import ACROSS
 from widerow.query.fill import FILLS
 from widerow.query.stepped import AGGREGATES, QUANTILES
 from widerow.query.steps import Steps, steps_of, whole_span
+from widerow.query.texts import STATES, TEXT_AGGREGATES
 
 DEFAULT_AGGREGATE = "avg"
 GROUPS = ("device", "type", "location")
@@ -32,6 +33,16 @@ class Question:
     def quantiles(self) -> bool:
         """Whether any is asked for."""
         return not QUANTILES.isdisjoint(self.aggregates)
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The aggregates that numbers have, ..."""
+        return tuple(name for name in self.aggregates if name in AGGREGATES)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """... and those that texts have."""
+        return tuple(name for name in self.aggregates if name in TEXT_AGGREGATES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +68,7 @@ def question_of(
         raise Rejected("tz: it is for steps, and no step is given", code="tz")
     chosen = tuple(dict.fromkeys(aggregates or (DEFAULT_AGGREGATE,)))
     for name in chosen:
-        _check_aggregate(name, AGGREGATES)
+        _check_aggregate(name, (*AGGREGATES, STATES))
     if fill is not None and fill not in FILLS:
         raise Rejected(f"fill {fill[:40]!r}: give one of {', '.join(FILLS)}", code="fill")
     steps = steps_of(step, span, tz or "") if step else whole_span(span)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from widerow.model.arrays import Floats, Ints
-from widerow.model.combine import united
+from widerow.model.combine import stacked, united
 from widerow.model.device import Device
 from widerow.model.names import Coded, Names
 from widerow.model.series import Reply, Series
@@ -24,6 +24,8 @@ from widerow.query.fill import filled, grid
 from widerow.query.question import Question, Top
 from widerow.query.stepped import QUANTILES, Sources, Stepped, stepped
 from widerow.query.steps import whole_span
+from widerow.query.texts import text_values
+from widerow.rollup.aggregate import Summary, TextSummary
 
 
 def of_device(sources: Sources, tenant: Tenant, device: str, question: Question, budget: Budget) -> Reply:
@@ -37,6 +39,7 @@ def of_device(sources: Sources, tenant: Tenant, device: str, question: Question,
         budget=budget,
         metrics=q.metrics,
         quantiles=q.quantiles,
+        texts=bool(q.texts),
     )
     table = _Table()
     table.add(found, q, budget)
@@ -56,6 +59,7 @@ def of_devices(sources: Sources, tenant: Tenant, devices: Sequence[str], questio
         budget=budget,
         metrics=q.metrics,
         quantiles=q.quantiles,
+        texts=bool(q.texts),
     )
     for found, _ in read:
         table.add(found, q, budget)
@@ -143,40 +147,66 @@ def _ranked(
 
 
 @dataclass(slots=True)
-class _Table:
-    """Values by device, metric and step, as they come in."""
+class _Columns:
+    """Values by device, metric and step, as they come in: numbers, and of texts their codes."""
 
     device: list[Coded] = field(default_factory=list)
     metric: list[Coded] = field(default_factory=list)
     start_us: list[Ints] = field(default_factory=list)
     values: dict[str, list[Floats]] = field(default_factory=dict)
+    texts: dict[str, list[Coded]] = field(default_factory=dict)
+
+    def add(self, of: Summary | TextSummary) -> None:
+        self.device.append(of.device)
+        self.metric.append(of.metric)
+        self.start_us.append(of.start_us)
+
+    def series(self, aggregates: Sequence[str], q: Question, missing: Sequence[TimeSpan], budget: Budget) -> Series:
+        device, metric = _united(self.device), _united(self.metric)
+        start_us = np.concatenate([np.zeros(0, np.int64), *self.start_us])
+        values = {name: np.concatenate([np.zeros(0), *self.values.get(name, [])]) for name in aggregates}
+        texts = {name: stacked(columns) for name, columns in self.texts.items()}
+        if len(device.names) > 1 or len(self.device) > 1:
+            order = np.lexsort((start_us, _ranks(metric), _ranks(device)))
+            device, metric, start_us = device.take(order), metric.take(order), start_us[order]
+            values = {name: column[order] for name, column in values.items()}
+            texts = {name: column.take(order) for name, column in texts.items()}
+        return _series({"device": device}, metric, device.codes, start_us, values, q, missing, budget, texts=texts)
+
+
+@dataclass(slots=True)
+class _Table:
+    """What an answer is made of."""
+
+    numbers: _Columns = field(default_factory=_Columns)
+    said: _Columns = field(default_factory=_Columns)
     used: dict[str, int] = field(default_factory=dict)
     missing: dict[TimeSpan, None] = field(default_factory=dict)
     points: int = 0
 
     def add(self, found: Stepped, q: Question, budget: Budget) -> None:
         """Of the statistics only what was asked for is kept."""
-        self.points += len(found) * len(q.aggregates)
+        self.points += len(found) * len(q.numbers) + (0 if found.texts is None else len(found.texts) * len(q.texts))
         budget.points(self.points)
         for level, rows in found.used.items():
             self.used[level] = self.used.get(level, 0) + rows
         self.missing |= dict.fromkeys(found.missing)
-        self.device.append(found.summary.device)
-        self.metric.append(found.summary.metric)
-        self.start_us.append(found.summary.start_us)
-        for name in q.aggregates:
-            self.values.setdefault(name, []).append(found.values(name))
+        if q.numbers:
+            self.numbers.add(found.summary)
+        for name in q.numbers:
+            self.numbers.values.setdefault(name, []).append(found.values(name))
+        if found.texts is not None and len(found.texts):
+            self.said.add(found.texts)
+            for name in q.texts:
+                number, text = text_values(found.texts, name, q.steps, q.span)
+                self.said.values.setdefault(name, []).append(number)
+                self.said.texts.setdefault(name, []).append(text)
 
     def reply(self, q: Question, budget: Budget) -> Reply:
         missing = list(self.missing)
-        device, metric = _united(self.device), _united(self.metric)
-        start_us = np.concatenate([np.zeros(0, np.int64), *self.start_us])
-        values = {name: np.concatenate([np.zeros(0), *self.values.get(name, [])]) for name in q.aggregates}
-        if len(device.names) > 1 or len(self.device) > 1:
-            order = np.lexsort((start_us, _ranks(metric), _ranks(device)))
-            device, metric, start_us = device.take(order), metric.take(order), start_us[order]
-            values = {name: column[order] for name, column in values.items()}
-        series = _series({"device": device}, metric, device.codes, start_us, values, q, missing, budget)
+        series = self.numbers.series(q.numbers, q, missing, budget)
+        if self.said.device:
+            series = _both(series, self.said.series(q.texts, q, missing, budget), q.aggregates)
         return Reply(series, q.steps.name, q.steps.tz, self.used, missing)
 
 
@@ -191,27 +221,55 @@ def _series(
     budget: Budget,
     *,
     grouped: bool = False,
+    texts: Mapping[str, Coded] | None = None,
 ) -> Series:
     """Entries sorted by owner, metric and step, as series: filled, and one for each aggregate."""
     rows = np.arange(len(start_us))
     first = np.ones(len(rows), np.bool_)
     first[1:] = (owner[1:] != owner[:-1]) | (metric.codes[1:] != metric.codes[:-1])
     number = np.cumsum(first) - 1
-    columns = [values[name] for name in q.aggregates]
+    columns = list(values.values())
+    said = [] if not texts else [texts[name].codes for name in values]
     if q.fill != "none" and len(rows):
         starts = grid(q.steps, q.span, missing)
         budget.points(int(number[-1] + 1) * len(starts) * len(columns))
         full = filled(number, start_us, starts)
         rows, start_us, number = full.row, full.time_us, number[full.row]
         columns = [full.values(column, q.fill) for column in columns]
+        # There is no line between texts.
+        said = [full.codes(codes, "null" if q.fill == "linear" else q.fill) for codes in said]
     n, many = len(rows), len(columns)
-    agg = Coded(Names.of(q.aggregates), np.repeat(np.arange(many, dtype=np.int32), n))
+    agg = Coded(Names.of(values), np.repeat(np.arange(many, dtype=np.int32), n))
+    order = np.arange(n)
     if many > 1:
         order = np.argsort(np.tile(number, many) * many + agg.codes, kind="stable")
         rows, start_us, agg = np.tile(rows, many)[order], np.tile(start_us, many)[order], agg.take(order)
-        columns = [np.concatenate(columns)[order]]
     labels = {**{name: column.take(rows) for name, column in owners.items()}, "metric": metric.take(rows), "agg": agg}
-    return Series(labels, start_us, columns[0], grouped=grouped)
+    text = None
+    if texts:
+        text = stacked([Coded(texts[name].names, codes) for name, codes in zip(values, said, strict=True)]).take(order)
+    values_in_order = np.concatenate(columns)[order] if columns else np.zeros(0)
+    return Series(labels, start_us, values_in_order, text, grouped=grouped)
+
+
+def _both(numbers: Series, texts: Series, aggregates: Sequence[str]) -> Series:
+    """Series of numbers and of texts as one, in order."""
+    if not len(numbers):
+        return texts
+    labels = {name: united([numbers.labels[name], texts.labels[name]]) for name in texts.labels}
+    place = {name: i for i, name in enumerate(aggregates)}
+    agg = labels["agg"]
+    rank = np.array([place[name] for name in agg.names], np.int64)[agg.codes]
+    time_us = np.concatenate([numbers.time_us, texts.time_us])
+    order = np.lexsort((time_us, rank, _ranks(labels["metric"]), _ranks(labels["device"])))
+    no_text = Coded(Names.of(()), np.full(len(numbers), -1, np.int32))
+    assert texts.text is not None
+    return Series(
+        {name: column.take(order) for name, column in labels.items()},
+        time_us[order],
+        np.concatenate([numbers.number, texts.number])[order],
+        stacked([no_text, texts.text]).take(order),
+    )
 
 
 def _attribute(device: Device, name: str) -> str:
@@ -229,7 +287,8 @@ def _by_rank(series: Series, names: Sequence[str]) -> Series:
     rank = np.array([place[name] for name in device.names], np.int64)[device.codes]
     order = np.argsort(rank, kind="stable")
     labels = {name: column.take(order) for name, column in series.labels.items()}
-    return Series(labels, series.time_us[order], series.number[order])
+    text = None if series.text is None else series.text.take(order)
+    return Series(labels, series.time_us[order], series.number[order], text)
 
 
 def _united(columns: Sequence[Coded]) -> Coded:

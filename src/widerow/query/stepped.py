@@ -23,7 +23,16 @@ from widerow.query.budget import Budget
 from widerow.query.cover import Part, Plan, plan
 from widerow.query.kept import Kept
 from widerow.query.steps import Steps
-from widerow.rollup.aggregate import Summary, combined, summary_of_raw, summary_of_rollups
+from widerow.rollup.aggregate import (
+    Summary,
+    TextSummary,
+    combined,
+    combined_states,
+    states_of_raw,
+    states_of_rollups,
+    summary_of_raw,
+    summary_of_rollups,
+)
 from widerow.rollup.dirt import Dirt, DirtOf
 from widerow.rollup.store import Rollups
 from widerow.telemetry.store import Telemetry
@@ -72,6 +81,8 @@ class Stepped:
     used: Mapping[str, int]
     missing: Sequence[TimeSpan] = ()
     """Steps that can no longer be answered."""
+    texts: TextSummary | None = None
+    """What texts said, if that was asked for."""
 
     def __len__(self) -> int:
         return len(self.summary)
@@ -124,20 +135,24 @@ def stepped(
     budget: Budget,
     metrics: Sequence[str] | None = None,
     quantiles: bool = True,
+    texts: bool = False,
 ) -> Stepped:
-    """Numbers only. Devices come in the order given; those without values are not there. Without `quantiles` these are not
-    numbers, and all else takes a third of the time.
+    """Devices come in the order given; those without values are not there. Without `quantiles` these are not numbers, and
+    all else takes a third of the time. `texts`: of these as well.
     """
     planned = planned_for(sources, tenant, devices, span=span, steps=steps)
     budget.expect(planned.rows(len(devices)))
     found: list[Summary] = []
+    said: list[TextSummary] = []
     used: dict[str, int] = {}
     for part in planned.parts:
         for rows in _rows(sources, tenant, devices, part, steps, metrics, budget, used):
             summary_of = summary_of_raw if part.level is None else summary_of_rollups
             found.append(summary_of(rows, steps, quantiles=quantiles))
+            if texts:
+                said.append((states_of_raw if part.level is None else states_of_rollups)(rows, steps))
     summary = _in_order_of(devices, combined(found or [summary_of_raw([], steps)]))
-    return Stepped(summary, steps, span, used, planned.missing)
+    return Stepped(summary, steps, span, used, planned.missing, combined_states(said) if said else None)
 
 
 def planned_for(sources: Sources, tenant: Tenant, devices: Sequence[str], *, span: TimeSpan, steps: Steps) -> Plan:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from widerow.query.fill import FILLS
 from widerow.query.question import DEFAULT_AGGREGATE
 from widerow.query.stepped import AGGREGATES
+from widerow.query.texts import TEXT_AGGREGATES
 from widerow.server.call import NEXT_HEADER, Param
 from widerow.server.devices import MOST_ON_A_PAGE, PAGE_SIZE
 from widerow.server.schemas import TEXT
@@ -40,7 +41,7 @@ STEP = Param(
 )
 AGG = Param(
     name="agg",
-    doc=f"What of each step, separated by commas: {', '.join(AGGREGATES)}.",
+    doc=f"What of each step, separated by commas: {', '.join(AGGREGATES)}; of texts {', '.join(TEXT_AGGREGATES)}.",
     schema={**TEXT, "default": DEFAULT_AGGREGATE},
     repeats=True,
 )
