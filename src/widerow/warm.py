@@ -13,14 +13,17 @@ from pathlib import Path
 
 from widerow.codec import json as json_codec
 from widerow.codec import line as line_codec
+from widerow.codec.answer import JSON
 from widerow.codec.arrow import encode_arrow
 from widerow.codec.decoded import Decoded
+from widerow.codec.series import encode_reply
 from widerow.config import Config, Store
 from widerow.model.batch import Report, batch_of
 from widerow.model.errors import WiderowError
 from widerow.model.tenant import Tenant
 from widerow.model.times import HOUR, SECOND, TimeSpan
 from widerow.pipeline.pipeline import INLINE_BYTES, Job, Outcome
+from widerow.query.question import question_of
 from widerow.service import Service
 from widerow.telemetry.placement import Epoch
 
@@ -37,6 +40,7 @@ def warm_up() -> None:
             tenant = service.catalog.tenants.create(Tenant(name="warm"))
             _write(service, tenant)
             _ask(service, tenant)
+            _ask_steps(service, tenant)
             service.delete_device(tenant, "d1")
             service.purge()
 
@@ -82,6 +86,23 @@ def _ask(service: Service, tenant: Tenant) -> None:
             span = TimeSpan(now_us - 2 * HOUR, now_us + SECOND)
             service.queries.series(tenant, "d1", span=span, limit=3, metrics=metrics, tags=tags)
         service.queries.latest(tenant, ["d1", "d2"], metrics=metrics)
+
+
+def _ask_steps(service: Service, tenant: Tenant) -> None:
+    """From raw reports, then from rollups, then from both."""
+    queries, roller, now_us = service.queries, service.pyramid.roller, service.clock.now_us()
+    span = TimeSpan(now_us - 2 * HOUR - SECOND, now_us + SECOND)
+    units = sorted(set(service.pyramid.marks.units()))
+    for unit in (None, *units[:1], *units[1:]):
+        if unit is not None:
+            roller.roll(tenant, unit)
+        for names in (["avg"], ["p95", "last", "states"]):
+            for step in ("1h", "90m", None):
+                question = question_of(span, step=step, aggregates=names, fill="linear")
+                encode_reply(queries.steps(tenant, "d1", question, queries.budget(tenant)), JSON)
+            if names == ["avg"]:
+                devices = queries.chosen(tenant, ["d1", "d2"], None)
+                encode_reply(queries.ask(tenant, devices, question, queries.budget(tenant), group_by=[]), JSON)
 
 
 if __name__ == "__main__":

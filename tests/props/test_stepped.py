@@ -137,3 +137,41 @@ def test_every_aggregate_is_there() -> None:
         "last": 2.0, "p50": 2.0, "p95": 4.7, "p99": 4.94, "increase": 2.0, "rate": 2.0 / 3540,
     }  # fmt: skip
     assert {name: found.values(name)[0] for name in AGGREGATES} == pytest.approx(want)
+
+
+def test_what_has_expired_is_answered_by_what_has_not() -> None:
+    clock = ManualClock(NOW)
+    site = Site(MemoryEngine(clock), clock)
+    at = NOW - NOW % DAY
+    site.write(reports_of([("a", at + i * MINUTE, "temp", float(i)) for i in range(0, 90, 3)], NOW))
+    site.roll()
+    clock.time_us = at + 40 * DAY  # raw reports are gone, minutes are not
+    span = TimeSpan(at, at + 2 * HOUR)
+    minutes = ask(site, ["a"], span, "3m")
+    assert (sum(plain(minutes, "count").values()), minutes.missing, set(minutes.used)) == (30, [], {"minute"})
+    seconds = ask(site, ["a"], span, "90s")
+    assert (len(seconds), seconds.missing) == (0, [span])
+    edge = ask(site, ["a"], TimeSpan(at + 30 * SECOND, at + 2 * HOUR), "1m")
+    assert edge.missing == [TimeSpan(at + 30 * SECOND, at + MINUTE)], "the edge is left out, not guessed"
+    assert sum(plain(edge, "count").values()) == 29
+    clock.time_us = at + 100 * DAY  # nor are minutes left
+    hours = ask(site, ["a"], span, "1h")
+    assert list(plain(hours, "count").values()) == [20, 10]
+    half = ask(site, ["a"], TimeSpan(at + 30 * MINUTE, at + 2 * HOUR), "2h")
+    assert (len(half), half.missing) == (0, [TimeSpan(at + 30 * MINUTE, at + 2 * HOUR)]), "half a step is not all of it"
+    clock.time_us = at + 400 * DAY
+    assert plain(ask(site, ["a"], TimeSpan(at, at + DAY), "1d"), "count") == {("a", "temp", at): 30}
+    assert ask(site, ["a"], TimeSpan(at, at + DAY), "1h").missing == [TimeSpan(at, at + DAY)]
+
+
+def test_what_was_not_rolled_in_time_is_read_from_raw_reports_beyond_their_retention() -> None:
+    clock = ManualClock(NOW)
+    site = Site(MemoryEngine(clock), clock)
+    at = NOW - NOW % HOUR - HOUR
+    site.write(reports_of([("a", at + i * MINUTE, "temp", float(i)) for i in range(60)], NOW))
+    clock.time_us = at + 33 * DAY
+    found = ask(site, ["a"], TimeSpan(at, at + HOUR), "1h")
+    assert (plain(found, "count"), found.used) == ({("a", "temp", at): 60}, {"raw": 60})
+    site.roll()
+    found = ask(site, ["a"], TimeSpan(at, at + HOUR), "1h")
+    assert (plain(found, "count"), found.used) == ({("a", "temp", at): 60}, {"hour": 1})
