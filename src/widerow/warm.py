@@ -21,9 +21,18 @@ from widerow.config import Config, Store
 from widerow.model.batch import Report, batch_of
 from widerow.model.errors import WiderowError
 from widerow.model.tenant import Tenant
-from widerow.model.times import HOUR, SECOND, TimeSpan
+from widerow.model.times import DAY, HOUR, MINUTE, SECOND, TimeSpan
 from widerow.pipeline.pipeline import INLINE_BYTES, Job, Outcome
 from widerow.query.question import question_of
+from widerow.rollup.aggregate import (
+    combined,
+    combined_states,
+    states_of_raw,
+    states_of_rollups,
+    summary_of_raw,
+    summary_of_rollups,
+)
+from widerow.schema.rollups import LEVELS
 from widerow.service import Service
 from widerow.telemetry.placement import Epoch
 
@@ -36,11 +45,12 @@ def warm_up() -> None:
         config = Config(
             store=Store(url=f"rocksdb:{Path(folder) / 'store'}", cache_mib=8, write_buffer_mib=16, reserve_mib=0)
         )
-        with Service.open(config) as service:
+        with Service.open(config, rolls=True) as service:
             tenant = service.catalog.tenants.create(Tenant(name="warm"))
             _write(service, tenant)
             _ask(service, tenant)
             _ask_steps(service, tenant)
+            _roll(service, tenant)
             service.delete_device(tenant, "d1")
             service.purge()
 
@@ -103,6 +113,28 @@ def _ask_steps(service: Service, tenant: Tenant) -> None:
             if names == ["avg"]:
                 devices = queries.chosen(tenant, ["d1", "d2"], None)
                 encode_reply(queries.ask(tenant, devices, question, queries.budget(tenant), group_by=[]), JSON)
+
+
+def _roll(service: Service, tenant: Tenant) -> None:
+    """What the thread that rolls does when hours and days are over, and what questions do with the rollups."""
+    pyramid, now_us = service.pyramid, service.clock.now_us()
+    pyramid.stop()
+    roller, span = pyramid.roller, TimeSpan(now_us - now_us % DAY - DAY, now_us + DAY)
+    roller.close(tenant, before_us=now_us + HOUR)
+    for unit in list(pyramid.marks.pending()):
+        roller.roll(tenant, unit)
+    for unit in list(roller.days.pending()):
+        roller.roll_day(tenant, unit)
+    raw = service.telemetry.read_many(tenant, ["d1", "d2"], span)
+    parts = [states_of_raw(raw, MINUTE)]
+    for quantiles in (True, False):
+        found = [summary_of_raw(raw, MINUTE, quantiles=quantiles)]
+        for level in LEVELS:
+            rows = pyramid.rollups.read(tenant, ["d1", "d2"], level, span)
+            found.append(summary_of_rollups(rows, DAY, quantiles=quantiles))
+            parts.append(states_of_rollups(rows, DAY))
+        combined(found)
+    combined_states(parts)
 
 
 if __name__ == "__main__":

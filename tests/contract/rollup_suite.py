@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any, TypeAlias
@@ -11,7 +11,7 @@ import numpy as np
 
 from widerow.engine.memory import MemoryEngine
 from widerow.engine.port import Engine
-from widerow.model.batch import Batch, Report, batch_of
+from widerow.model.batch import Batch, Report, Value, batch_of
 from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND, ManualClock, TimeSpan
 from widerow.rollup.compare import records_of
@@ -87,9 +87,9 @@ class Site:
         return found
 
 
-def reports_of(cells: list[tuple[str, int, str, float]], version_us: int) -> list[Report]:
+def reports_of(cells: Sequence[tuple[str, int, str, Value]], version_us: int) -> list[Report]:
     """One report for each device and time; of a metric that is given twice the last counts."""
-    rows: dict[tuple[str, int], dict[str, float | str]] = {}
+    rows: dict[tuple[str, int], dict[str, Value]] = {}
     for device, at, metric, value in cells:
         rows.setdefault((device, at), {})[metric] = value
     return [Report(device, at, values, {}, version_us) for (device, at), values in rows.items()]
@@ -128,9 +128,10 @@ def check_law(engine: Engine, clock: ManualClock, history: list[Action], tenant:
 def any_history(random: Random) -> list[Action]:
     """As Hypothesis would make one, for engines too slow for hundreds of them."""
 
-    def cell() -> tuple[str, int, str, float]:
+    def cell() -> tuple[str, int, str, Value]:
         at = NOW - random.randrange(200) * 37 * SECOND if random.random() < 0.5 else NOW - random.randint(1, 720) * HOUR
-        return random.choice(DEVICES), at, random.choice(["temp", "flow"]), random.randint(-1000, 1000) / 8
+        value: Value = random.choice(["on", "off"]) if random.random() < 0.2 else random.randint(-1000, 1000) / 8
+        return random.choice(DEVICES), at, random.choice(["temp", "flow"]), value
 
     kinds = ["write", "write", "write", "close", "roll", "restart", "again", "fail"]
     return [

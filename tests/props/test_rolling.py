@@ -23,7 +23,7 @@ cells = st.tuples(
     st.sampled_from(DEVICES),
     st.integers(0, 200).map(lambda n: NOW - n * 37 * SECOND) | st.integers(1, 30 * 24).map(lambda n: NOW - n * HOUR),
     st.sampled_from(["temp", "flow"]),
-    st.integers(-1000, 1000).map(lambda n: n / 8),
+    st.integers(-1000, 1000).map(lambda n: n / 8) | st.sampled_from(["on", "off"]),
 )
 writes = st.tuples(st.just("write"), st.lists(cells, min_size=1, max_size=12), st.integers(0, 3))
 others = st.tuples(st.sampled_from(["roll", "roll", "close", "close", "restart", "again", "fail"]))

@@ -62,8 +62,7 @@ class States:
         """Group g has the reports `offsets[g]:offsets[g + 1]`, at least one, in order of time."""
         if (lengths(offsets) < 1).any():
             raise ValueError("a group without texts has no states")
-        used, codes = np.unique(text.codes, return_inverse=True)
-        text = in_order(united([Coded(text.names.take(used), codes.astype(np.int32))]))
+        text = in_order(united([_used(text)]))
         ends = offsets[1:] - 1
         lasting = np.zeros(len(time_us), np.int64)
         lasting[:-1] = lengths(time_us)
@@ -141,17 +140,28 @@ def _groups(offsets: Ints) -> Ints:
     return np.repeat(np.arange(len(offsets) - 1), lengths(offsets))
 
 
+def _used(text: Coded) -> Coded:
+    """The same texts, with a dictionary of these alone."""
+    used = np.zeros(len(text.names), np.bool_)
+    used[text.codes] = True
+    place = (np.cumsum(used) - 1).astype(np.int32)
+    return Coded(text.names.take(np.flatnonzero(used)), place[text.codes])
+
+
 def _tallied(group: Ints, code: Codes, counts: Ints, lasted_us: Ints, groups: int) -> tuple[Ints, Codes, Ints, Ints]:
     """Equal texts of a group as one, in order: where each group's begin, the texts, their counts and times."""
-    order = np.lexsort((code, group))
-    group, code = group[order], code[order]
+    if len(code) == 0:
+        return np.zeros(groups + 1, np.int64), code, counts, lasted_us
+    names = int(code.max()) + 1
+    key = group * names + code
+    order = np.argsort(key, kind="stable")  # one key: groups come in order, so that it is nearly in order as it is
+    key = key[order]
     first = np.ones(len(order), np.bool_)
-    first[1:] = (group[1:] != group[:-1]) | (code[1:] != code[:-1])
+    first[1:] = key[1:] != key[:-1]
     heads = np.flatnonzero(first)
-    offsets = np.searchsorted(group[heads], np.arange(groups + 1))
-    if len(heads) == 0:
-        return offsets, code, counts, lasted_us
-    return offsets, code[heads], np.add.reduceat(counts[order], heads), np.add.reduceat(lasted_us[order], heads)
+    offsets = np.searchsorted(key[heads], np.arange(groups + 1) * names)
+    code = (key[heads] % names).astype(np.int32)
+    return offsets, code, np.add.reduceat(counts[order], heads), np.add.reduceat(lasted_us[order], heads)
 
 
 def _bounded(states: States) -> States:

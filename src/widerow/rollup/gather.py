@@ -85,10 +85,12 @@ class Gathered:
         offsets = kept[self.offsets]
         groups = np.flatnonzero(lengths(offsets))
         out = copy(self)
-        out.texts = self.texts[0], self.texts[1][cells]
+        if "texts" in vars(self):
+            out.texts = self.texts[0], self.texts[1][cells]
         out.offsets = np.append(offsets[groups], kept[-1])
         out.device, out.metric, out.start_us = self.device.take(groups), self.metric.take(groups), self.start_us[groups]
         out._window, out._cell, out._row = self._window[groups], self._cell[cells], self._row[cells]  # noqa: SLF001
+        frozen(out.start_us)
         return out, groups
 
     def kinds(self) -> Bytes:

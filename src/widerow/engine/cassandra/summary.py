@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from widerow.codec.record import STATISTICS, VALUES, decode
+from widerow.codec.record import BOTH, STATISTICS, VALUES, decode
 from widerow.codec.stats import Stats
 from widerow.model.arrays import Bytes, Ints, lengths
 from widerow.model.errors import Corrupt
@@ -37,7 +37,7 @@ def _read(records: Names, window_us: Ints) -> list[tuple[Ints, Stats]]:
     """Which records are of numbers, and what they say: all together, unless there are broken ones among them."""
     some = np.flatnonzero(lengths(records.offsets) > 0)
     form: Bytes = records.data[records.offsets[some]]
-    some = some[(form == VALUES) | (form == STATISTICS)]
+    some = some[np.isin(form, (VALUES, STATISTICS, BOTH))]
     for groups in ([some], np.split(some, max(1, len(some)))):
         found = [(which, stats) for which in groups if (stats := _stats(records, window_us, which)) is not None]
         if found:
