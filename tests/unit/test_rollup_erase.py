@@ -76,7 +76,7 @@ def test_a_device_leaves_nothing_and_has_the_fleet_computed_again(site: Site) ->
     site.roll()
     kept = {key: record for key, record in site.records().items() if key[1] == "b"}
     for unit in site.roller.fleet.pending():
-        site.roller.fleet.finish(unit, site.clock.time_us + DAY)
+        site.roller.fleet.finish([unit], site.clock.time_us + DAY)
     site.clock.time_us += SECOND
     mark = site.telemetry.erase(TENANT, device="a")
     assert site.records() == kept, "at once"

@@ -171,7 +171,7 @@ def test_an_hour_that_is_mended_has_its_fleet_rolled_again(site: Site) -> None:
     filled(site)
     fleet = site.roller.fleet
     for unit in fleet.pending():
-        fleet.finish(unit, NOW + HOUR)
+        fleet.finish([unit], NOW + HOUR)
     assert fleet.pending() == {}
     tampered(site, MINUTES)
     tampered(site, HOURS)

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from widerow.engine.port import Engine, Span
-from widerow.engine.rows import NEVER, Column, Rows
+from widerow.engine.rows import NEVER, Column, Key, Rows
 from widerow.model.arrays import Ints
 from widerow.model.batch import Cells
 from widerow.model.names import Coded, Names
 from widerow.rollup.unit import Unit
+from widerow.schema.shards import shards_of
 from widerow.schema.table import Table
 
 
@@ -30,18 +31,15 @@ class Backlog:
         self._pending: dict[Unit, int] = {}
         engine.apply([table])
 
-    def marks(self, unit: Unit, devices: Sequence[str], version_us: int) -> Rows:
-        """What to write so that a unit is rolled again: for these devices, or (of the fleet) as a whole."""
-        self.note([unit], version_us)
-        by_device = len(self.table.clustering) > 1
-        return mark_rows(
-            self.table,
-            unit.tenant,
-            Coded.of(devices) if by_device else None,
-            np.full(len(devices) if by_device else 1, unit.start_us),
-            np.full(len(devices) if by_device else 1, unit.shard),
-            version_us,
-        )
+    def marks(self, tenant: str, start_us: int, devices: Sequence[str], version_us: int) -> Rows:
+        """What to write so that a window is rolled again: of these devices, or (of the fleet) of their shards."""
+        device = Coded.of(devices)
+        shard = shards_of(device.names)[device.codes]
+        distinct = np.unique(shard)
+        self.note((Unit(tenant, start_us, number) for number in distinct.tolist()), version_us)
+        if len(self.table.clustering) > 1:
+            return mark_rows(self.table, tenant, device, np.full(len(shard), start_us), shard, version_us)
+        return mark_rows(self.table, tenant, None, np.full(len(distinct), start_us), distinct, version_us)
 
     def note(self, units: Iterable[Unit], at_us: int) -> None:
         with self._lock:
@@ -58,25 +56,27 @@ class Backlog:
         with self._lock:
             return dict(self._pending)
 
-    def devices(self, unit: Unit, version_us: int) -> list[str]:
-        """The devices of a unit that are marked, up to that version."""
+    def devices(self, units: Sequence[Unit], version_us: int) -> list[str]:
+        """The devices of units of one window that are marked, up to that version."""
         found: list[str] = []
-        for rows in self._engine.scan(self.table, [(unit.tenant, unit.shard)], _span(unit)):
+        for rows in self._engine.scan(self.table, [(unit.tenant, unit.shard) for unit in units], _span(units)):
             column = rows.keys["device_id"]
             assert isinstance(column, Coded)
             found += column.take(np.flatnonzero(rows.version_us <= version_us)).to_list()
         return found
 
-    def finish(self, unit: Unit, version_us: int) -> None:
-        """What the marks of a unit up to that version asked for is durable."""
-        self._engine.delete(self.table, [(unit.tenant, unit.shard)], _span(unit), version_us=version_us)
+    def finish(self, units: Sequence[Unit], version_us: int) -> None:
+        """What the marks of units of one window up to that version asked for is durable."""
+        shards: list[Key] = [(unit.tenant, unit.shard) for unit in units]
+        self._engine.delete(self.table, shards, _span(units), version_us=version_us)
         with self._lock:
-            if self._pending.get(unit, 0) <= version_us:
-                self._pending.pop(unit, None)
+            for unit in units:
+                if self._pending.get(unit, 0) <= version_us:
+                    self._pending.pop(unit, None)
 
 
-def _span(unit: Unit) -> Span:
-    return Span(unit.start_us, unit.start_us + 1)
+def _span(units: Sequence[Unit]) -> Span:
+    return Span(units[0].start_us, units[0].start_us + 1)
 
 
 def units_of(table: Table, marks: Rows) -> list[Unit]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from widerow.engine.port import Engine, Span
-from widerow.engine.rows import Rows
+from widerow.engine.rows import Key, Rows
 from widerow.model.arrays import Codes, Flags, Ints
 from widerow.model.batch import Batch
 from widerow.model.intern import NameTable
@@ -36,9 +36,9 @@ _MAX_DEVICES = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A unit that is being rolled: its devices, and up to which version its marks are worked off."""
+    """Units that are being rolled: their devices, and up to which version their marks are worked off."""
 
-    unit: Unit
+    units: Sequence[Unit]
     devices: Sequence[str]
     version_us: int
 
@@ -163,36 +163,40 @@ class Marks:
             with self._lock:
                 self._pending[unit] = max(at_us, self._pending.get(unit, 0))
 
-    def take(self, unit: Unit) -> Taken:
-        """From here on what is written to the unit is marked again. Waits until what was planned before is settled."""
+    def take(self, *units: Unit) -> Taken:
+        """From here on what is written to the units, which are of one hour, is marked again. Waits until what was planned
+        before is settled.
+        """
+        tenant, start_us = units[0].tenant, units[0].start_us
         with self._lock:
-            known = self._marked.get(unit.tenant)
+            known = self._marked.get(tenant)
             if known is not None:
-                known.hour_us[(known.hour_us == unit.start_us) & (known.shard == unit.shard)] = -1
+                known.hour_us[(known.hour_us == start_us) & np.isin(known.shard, [unit.shard for unit in units])] = -1
             version_us = max(self._last_us, whole_ms(self._clock.now_us()))
             self._last_us = version_us + MS  # marks planned later are newer
             generation, self._generation = self._generation, self._generation + 1
             self._lock.wait_for(lambda: all(g > generation for g in self._under_way))
         devices: list[str] = []
-        span = Span(unit.start_us, unit.start_us + 1)
-        for rows in self._engine.scan(DIRTY, [(unit.tenant, unit.shard)], span):
+        shards: list[Key] = [(tenant, unit.shard) for unit in units]
+        for rows in self._engine.scan(DIRTY, shards, Span(start_us, start_us + 1)):
             column = rows.keys["device_id"]
             assert isinstance(column, Coded)
             devices += column.take(np.flatnonzero(rows.version_us <= version_us)).to_list()
-        return Taken(unit, devices, version_us)
+        return Taken(units, devices, version_us)
 
     def finish(self, taken: Taken) -> None:
-        """The rollups of the unit are durable: its marks go, but for those that came meanwhile."""
-        unit = taken.unit
-        span = Span(unit.start_us, unit.start_us + 1)
-        self._engine.delete(DIRTY, [(unit.tenant, unit.shard)], span, version_us=taken.version_us)
+        """The rollups of the units are durable: their marks go, but for those that came meanwhile."""
+        start_us = taken.units[0].start_us
+        shards: list[Key] = [(unit.tenant, unit.shard) for unit in taken.units]
+        self._engine.delete(DIRTY, shards, Span(start_us, start_us + 1), version_us=taken.version_us)
         with self._lock:
-            if self._pending.get(unit, 0) <= taken.version_us:
-                self._pending.pop(unit, None)
+            for unit in taken.units:
+                if self._pending.get(unit, 0) <= taken.version_us:
+                    self._pending.pop(unit, None)
 
-    def forget(self, unit: Unit) -> None:
-        """Nobody will roll it any more."""
-        self.finish(Taken(unit, (), self.take(unit).version_us))
+    def forget(self, *units: Unit) -> None:
+        """Nobody will roll them any more."""
+        self.finish(self.take(*units))
 
 
 @kernel

@@ -23,10 +23,8 @@ from widerow.model.times import MS, TimeSpan, whole_ms
 from widerow.rollup.backlog import Backlog
 from widerow.rollup.compare import Records, rows_of_records
 from widerow.rollup.store import Rollups, kept_at
-from widerow.rollup.unit import Unit
 from widerow.rollup.verify import Finding, Kind
 from widerow.schema.rollups import HOURS, LEVELS, Level
-from widerow.schema.shards import shard_of
 
 
 class Repairer:
@@ -65,8 +63,9 @@ class Repairer:
     def _mark_fleet(self, tenant: Tenant, hours: Sequence[Finding], version_us: int) -> None:
         if self._fleet is None:
             return
-        for unit in sorted({Unit(tenant.name, f.start_us, shard_of(f.device)) for f in hours}):
-            self._engine.write([(self._fleet.table, self._fleet.marks(unit, (), version_us))])
+        for start_us in sorted({f.start_us for f in hours}):
+            devices = sorted({f.device for f in hours if f.start_us == start_us})
+            self._engine.write([(self._fleet.table, self._fleet.marks(tenant.name, start_us, devices, version_us))])
 
     def _write(self, tenant: Tenant, level: Level, findings: Sequence[Finding], version_us: int) -> None:
         rows = _rows(tenant.name, level, findings, version_us)

@@ -112,83 +112,84 @@ class Roller:
             windows.closed(name, rows, written=written)
         return sum(len(part) for part in rows)
 
-    def roll(self, tenant: Tenant, unit: Unit) -> Rolled:
-        """Roll an hour."""
-        taken = self._marks.take(unit)
+    def roll(self, tenant: Tenant, *units: Unit) -> Rolled:
+        """Roll units of one hour."""
+        hour = TimeSpan(units[0].start_us, units[0].start_us + HOUR)
+        taken = self._marks.take(*units)
         whole = np.zeros(len(taken.devices), np.bool_)
         if self._windows is not None:
-            self.close(tenant, before_us=unit.start_us + HOUR)
-            whole = self._windows.take(tenant.name, unit.start_us, taken.devices)
-            if self._erased(tenant.name, unit):
+            self.close(tenant, before_us=hour.stop_us)
+            whole = self._windows.take(tenant.name, hour.start_us, taken.devices)
+            if self._erased(tenant.name, hour):
                 whole[:] = False
         devices = np.array(taken.devices, object)
         try:
             for some in _parts(devices[whole].tolist(), _MINUTES_AT_ONCE):
-                self._roll_minutes(tenant, unit, some)
-            for some in _parts(devices[~whole].tolist(), _AT_ONCE):
-                self._roll_raw(tenant, unit, some)
+                self._roll_minutes(tenant, hour, some)
+            for some in _parts(devices[~whole].tolist(), _AT_ONCE) if self._has_raw(tenant, hour) else ():
+                self._roll_raw(tenant, hour, some)
         except BaseException:
             if self._windows is not None:  # minutes may be missing now: from raw, when it is tried again
-                self._windows.spoil(tenant.name, Coded.of(taken.devices), np.full(len(devices), unit.start_us))
+                self._windows.spoil(tenant.name, Coded.of(taken.devices), np.full(len(devices), hour.start_us))
             raise
         self._marks.finish(taken)
         return Rolled(len(devices), int(whole.sum()))
 
-    def _erased(self, tenant: str, unit: Unit) -> bool:
+    def _has_raw(self, tenant: Tenant, hour: TimeSpan) -> bool:
+        """Whether all raw reports of an hour are still there. Without them what was rolled before stays as it is."""
+        keep_us = tenant.raw_keep_us(hour.start_us)
+        return keep_us == 0 or hour.start_us >= self._clock.now_us() - keep_us - GUARD_US
+
+    def _erased(self, tenant: str, hour: TimeSpan) -> bool:
         """Whether part of the hour may have been erased after its minutes were closed. What was erased a day before the
         hour began was received before that, and so is of another.
         """
         return any(
-            mark.span.start_us < unit.start_us + HOUR
-            and mark.span.stop_us > unit.start_us
-            and mark.version_us > unit.start_us - DAY
+            mark.span.start_us < hour.stop_us and mark.span.stop_us > hour.start_us and mark.version_us > hour.start_us - DAY
             for mark in self._telemetry.erasure.marks(tenant).partial
         )
 
-    def _roll_raw(self, tenant: Tenant, unit: Unit, devices: Sequence[str]) -> None:
+    def _roll_raw(self, tenant: Tenant, hour: TimeSpan, devices: Sequence[str]) -> None:
         version_us = self._next_version()
-        span = TimeSpan(unit.start_us, unit.start_us + HOUR)
-        raw = self._telemetry.read_many(tenant, devices, span, beyond_us=GUARD_US)
+        raw = self._telemetry.read_many(tenant, devices, hour, beyond_us=GUARD_US)
         minutes = minutes_of(tenant.name, raw, version_us=version_us)
         hours = coarser_of(tenant.name, [minutes], HOURS, version_us=version_us)
         # What was erased since it was rolled leaves nothing that would overwrite its records.
         if self._telemetry.erasure.marks(tenant.name).any():
             for level in (MINUTES, HOURS):
-                self._clear(tenant, devices, level, span, version_us)
-        self._write_hours(tenant, unit, devices, version_us, self._rollups.changes(tenant, MINUTES, minutes), hours)
+                self._clear(tenant, devices, level, hour, version_us)
+        self._write_hours(tenant, hour, devices, version_us, self._rollups.changes(tenant, MINUTES, minutes), hours)
 
-    def _roll_minutes(self, tenant: Tenant, unit: Unit, devices: Sequence[str]) -> None:
+    def _roll_minutes(self, tenant: Tenant, hour: TimeSpan, devices: Sequence[str]) -> None:
         version_us = self._next_version()
-        minutes = self._rollups.read(
-            tenant, devices, MINUTES, TimeSpan(unit.start_us, unit.start_us + HOUR), beyond_us=GUARD_US
-        )
+        minutes = self._rollups.read(tenant, devices, MINUTES, hour, beyond_us=GUARD_US)
         hours = coarser_of(tenant.name, minutes, HOURS, version_us=version_us)
-        self._write_hours(tenant, unit, devices, version_us, [], hours)
+        self._write_hours(tenant, hour, devices, version_us, [], hours)
 
     def _write_hours(
         self,
         tenant: Tenant,
-        unit: Unit,
+        hour: TimeSpan,
         devices: Sequence[str],
         version_us: int,
         minutes: list[tuple[Table, Rows]],
         hours: Rows,
     ) -> None:
-        day = Unit(unit.tenant, unit.start_us - unit.start_us % DAY, unit.shard)
+        name, day_us = tenant.name, hour.start_us - hour.start_us % DAY
         self._engine.write(
             [
-                (DIRTY_DAYS, self.days.marks(day, devices, version_us)),
-                (DIRTY_FLEET, self.fleet.marks(unit, (), version_us)),
+                (DIRTY_DAYS, self.days.marks(name, day_us, devices, version_us)),
+                (DIRTY_FLEET, self.fleet.marks(name, hour.start_us, devices, version_us)),
                 *minutes,
                 *self._rollups.changes(tenant, HOURS, self._tagged(tenant.name, hours)),
             ]
         )
 
-    def roll_day(self, tenant: Tenant, unit: Unit) -> Rolled:
-        """Roll a day, from all its hours."""
+    def roll_day(self, tenant: Tenant, *units: Unit) -> Rolled:
+        """Roll units of one day, from all its hours."""
         taken_us = self._next_version()
-        devices = self.days.devices(unit, taken_us)
-        span = TimeSpan(unit.start_us, unit.start_us + DAY)
+        devices = self.days.devices(units, taken_us)
+        span = TimeSpan(units[0].start_us, units[0].start_us + DAY)
         for some in _parts(devices, _MINUTES_AT_ONCE):
             version_us = self._next_version()
             hours = self._rollups.read(tenant, some, HOURS, span, beyond_us=GUARD_US)
@@ -196,7 +197,7 @@ class Roller:
             if self._telemetry.erasure.marks(tenant.name).any():
                 self._clear(tenant, some, DAYS, span, version_us)
             self._engine.write(self._rollups.changes(tenant, DAYS, days))
-        self.days.finish(unit, taken_us)
+        self.days.finish(units, taken_us)
         return Rolled(len(devices))
 
     def _clear(self, tenant: Tenant, devices: Sequence[str], level: Level, span: TimeSpan, version_us: int) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Protocol
 
 from widerow.model.errors import NotFound, WiderowError
@@ -33,9 +34,9 @@ class RollingSettings:
 
 
 class FleetRoller(Protocol):
-    """Computes what a tenant's fleet says of an hour again, from the hours of the devices of one shard."""
+    """Computes what a tenant's fleet says of an hour again, from the hours of the devices of some shards."""
 
-    def roll(self, tenant: Tenant, unit: Unit) -> Rolled: ...
+    def roll(self, tenant: Tenant, *units: Unit) -> Rolled: ...
 
 
 @dataclass(slots=True)
@@ -45,8 +46,10 @@ class _Line:
     level: str
     width_us: int
     pending: Callable[[], Mapping[Unit, int]]
-    roll: Callable[[Tenant, Unit], Rolled]
-    forget: Callable[[Unit], None]
+    roll: Callable[..., Rolled]
+    """Of a tenant and units of one window."""
+    forget: Callable[..., None]
+    """Of such units."""
     first_seen_us: dict[Unit, int] = field(default_factory=dict)
 
     def due(self, now_us: int, s: RollingSettings) -> list[Unit]:
@@ -89,12 +92,12 @@ class Rolling:
         days = roller.days
         self._lines = [
             _Line("hour", HOUR, marks.pending, roller.roll, marks.forget),
-            _Line("day", DAY, days.pending, roller.roll_day, lambda unit: days.finish(unit, self._clock.now_us())),
+            _Line("day", DAY, days.pending, roller.roll_day, lambda *units: days.finish(units, self._clock.now_us())),
         ]
         if fleet is not None:
             hours = roller.fleet
             self._lines.append(
-                _Line("fleet", HOUR, hours.pending, fleet.roll, lambda unit: hours.finish(unit, self._clock.now_us()))
+                _Line("fleet", HOUR, hours.pending, fleet.roll, lambda *units: hours.finish(units, self._clock.now_us()))
             )
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="roll")
@@ -119,18 +122,21 @@ class Rolling:
             self._tried(name, self._roller.close, lambda: None)
         count = 0
         for line in self._lines:
-            for unit in line.due(self._clock.now_us(), self._settings):
+            due = line.due(self._clock.now_us(), self._settings)
+            for (_, name), units in groupby(due, lambda unit: (unit.start_us, unit.tenant)):
                 if self._stopping.is_set():
                     return count
                 self._may_roll()
-                count += self._roll(line, unit)
+                count += self._roll(line, name, list(units))
         return count
 
-    def _roll(self, line: _Line, unit: Unit) -> int:
+    def _roll(self, line: _Line, name: str, units: Sequence[Unit]) -> int:
+        """Units of one window: together they take a sync instead of one each."""
         done: list[Rolled] = []
-        self._tried(unit.tenant, lambda tenant: done.append(line.roll(tenant, unit)), lambda: line.forget(unit))
+        self._tried(name, lambda tenant: done.append(line.roll(tenant, *units)), lambda: line.forget(*units))
         for rolled in done:
-            line.first_seen_us.pop(unit, None)
+            for unit in units:
+                line.first_seen_us.pop(unit, None)
             self._rolled(line.level, rolled)
         return sum(rolled.devices for rolled in done)
 
