@@ -68,6 +68,8 @@ class Roller:
         self._marks, self._windows, self._clock = marks, windows, clock
         self._tagged = tagged
         self.days, self.fleet = Backlog(engine, DIRTY_DAYS), Backlog(engine, DIRTY_FLEET)
+        self.between: Callable[[], None] = lambda: None
+        """Called between the parts of a roll, which may take seconds."""
         self._lock = threading.Lock()
         self._version_us = 0
 
@@ -125,8 +127,10 @@ class Roller:
         devices = np.array(taken.devices, object)
         try:
             for some in _parts(devices[whole].tolist(), _MINUTES_AT_ONCE):
+                self.between()
                 self._roll_minutes(tenant, hour, some)
             for some in _parts(devices[~whole].tolist(), _AT_ONCE) if self._has_raw(tenant, hour) else ():
+                self.between()
                 self._roll_raw(tenant, hour, some)
         except BaseException:
             if self._windows is not None:  # minutes may be missing now: from raw, when it is tried again
@@ -191,6 +195,7 @@ class Roller:
         devices = self.days.devices(units, taken_us)
         span = TimeSpan(units[0].start_us, units[0].start_us + DAY)
         for some in _parts(devices, _MINUTES_AT_ONCE):
+            self.between()
             version_us = self._next_version()
             hours = self._rollups.read(tenant, some, HOURS, span, beyond_us=GUARD_US)
             days = coarser_of(tenant.name, hours, DAYS, version_us=version_us)

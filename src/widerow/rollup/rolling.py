@@ -24,6 +24,8 @@ from widerow.rollup.windows import Windows
 
 log = logging.getLogger(__name__)
 
+_CLOSE_EVERY_US = SECOND // 2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollingSettings:
@@ -99,6 +101,8 @@ class Rolling:
             self._lines.append(
                 _Line("fleet", HOUR, hours.pending, fleet.roll, lambda *units: hours.finish(units, self._clock.now_us()))
             )
+        self._closed_us = 0
+        roller.between = self._close_minutes
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="roll")
 
@@ -118,8 +122,7 @@ class Rolling:
     def roll_due(self) -> int:
         """Close and roll what is due, and say how many windows of devices that were. What fails is tried again later."""
         self._may_roll()
-        for name in self._windows.tenants() if self._windows else ():
-            self._tried(name, self._roller.close, lambda: None)
+        self._close_minutes()
         count = 0
         for line in self._lines:
             due = line.due(self._clock.now_us(), self._settings)
@@ -129,6 +132,14 @@ class Rolling:
                 self._may_roll()
                 count += self._roll(line, name, list(units))
         return count
+
+    def _close_minutes(self) -> None:
+        """Minutes come first, also while hours are being rolled: what is open takes memory."""
+        if self._windows is None or self._clock.now_us() - self._closed_us < _CLOSE_EVERY_US:
+            return
+        for name in self._windows.tenants():
+            self._tried(name, self._roller.close, lambda: None)
+        self._closed_us = self._clock.now_us()
 
     def _roll(self, line: _Line, name: str, units: Sequence[Unit]) -> int:
         """Units of one window: together they take a sync instead of one each."""
