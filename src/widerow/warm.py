@@ -49,8 +49,8 @@ def warm_up() -> None:
             tenant = service.catalog.tenants.create(Tenant(name="warm"))
             _write(service, tenant)
             _ask(service, tenant)
-            _ask_steps(service, tenant)
             _roll(service, tenant)
+            _ask_steps(service, tenant)
             service.delete_device(tenant, "d1")
             service.purge()
 
