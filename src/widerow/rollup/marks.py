@@ -85,6 +85,8 @@ class Marks:
         self._under_way: dict[int, int] = {}
         self._last_us = 0
         self._pending: dict[Unit, int] = {}
+        self._written_us: dict[tuple[str, int], int] = {}
+        """When something was last written to an hour of a tenant that has marks."""
         engine.apply([DIRTY])
 
     # -- writing
@@ -99,6 +101,8 @@ class Marks:
             _mark_fresh(ids, hour_us, known.hour_us, fresh)
             self._last_us = version_us = max(self._last_us, whole_ms(self._clock.now_us()))
             self._under_way[self._generation] = self._under_way.get(self._generation, 0) + 1
+            for hour in [int(hour_us[0])] if _all_same(hour_us) else np.unique(hour_us).tolist():
+                self._written_us[tenant, hour] = version_us
             rows = np.flatnonzero(fresh)
             plan = MarkPlan([], tenant, ids[rows], self._generation)
             device = batch.device.take(rows)
@@ -149,9 +153,14 @@ class Marks:
         self._note((Unit(tenant, hour, shard) for hour in hours.tolist()), version_us)
 
     def pending(self) -> dict[Unit, int]:
-        """What this process knows to be marked, and when it was last."""
+        """What this process knows to be marked, and when it was last, or something was written to its hour."""
         with self._lock:
-            return dict(self._pending)
+            marked = {(unit.tenant, unit.start_us) for unit in self._pending}
+            self._written_us = {hour: at_us for hour, at_us in self._written_us.items() if hour in marked}
+            written_us = self._written_us
+            return {
+                unit: max(at_us, written_us.get((unit.tenant, unit.start_us), 0)) for unit, at_us in self._pending.items()
+            }
 
     def starts(self, tenant: str, shards: AbstractSet[int]) -> set[int]:
         """Hours in which any device of the shards may be marked."""
@@ -197,6 +206,14 @@ class Marks:
     def forget(self, *units: Unit) -> None:
         """Nobody will roll them any more."""
         self.finish(self.take(*units))
+
+
+@kernel
+def _all_same(values: Ints) -> bool:
+    for i in range(1, len(values)):
+        if values[i] != values[0]:
+            return False
+    return len(values) > 0
 
 
 @kernel

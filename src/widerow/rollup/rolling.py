@@ -1,6 +1,6 @@
 """Rolling as it goes on: a thread that closes minutes and rolls what is due: hours, then days and the fleet's hours.
 
-A window is due when it has ended and its reports have had `lateness_us` to arrive; and when nothing has been marked in it
+A window is due when it has ended and its reports have had `lateness_us` to arrive; and when nothing has been written to it
 for `settle_us`, so that a backlog that is just coming in is rolled once, not with every request. A window that is written to
 without a pause is rolled after `longest_us` all the same.
 """
