@@ -173,7 +173,7 @@ def test_unknown_parameters_are_named_with_those_that_exist(site: Site) -> None:
 
     site.write("typo", {"a": 1})
     check("GET", "/v1/devices?tpye=pump", "tpye", "location", "prefix")
-    check("GET", "/v1/devices/typo/series?step=1m", "step", "start")
+    check("GET", "/v1/devices/typo/series?stpe=1m", "stpe", "step", "start")
     check("GET", "/v1/devices/typo/series?limit=0", "limit", "100000")
     check("GET", "/v1/devices/typo/series?limit=many", "limit")
     check("GET", "/v1/devices/typo/series?start=-1h&start=-2h", "start", "twice")

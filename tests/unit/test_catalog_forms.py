@@ -33,7 +33,14 @@ def test_forms_are_what_the_api_shows() -> None:
     assert to_json(TENANT) == {
         "name": "acme",
         "display_name": "Acme",
-        "limits": {"writes_per_s": 0, "storage_bytes": 0, "devices": 5, "series": 0},
+        "limits": {
+            "writes_per_s": 0,
+            "storage_bytes": 0,
+            "devices": 5,
+            "series": 0,
+            "query_rows": 0,
+            "query_seconds": 0,
+        },
         "retention": {"raw": "30d", "minute": "90d", "hour": "365d", "day": "forever"},
         "raw_epochs": [{"from": "1970-01-01T00:00:00Z", "raw": "30d"}],
         "registers_devices": True,
