@@ -207,16 +207,16 @@ def decode(piece: Piece, *, now_s: int, wanted: frozenset[bytes] | None, resolve
     cells = decode_cells(values, HEADER, shape, table, wanted)
     rows = np.arange(n)
     resolve = resolve and bool(seen & (_PARTED | _EXPIRED) or table.repeats)
-    if not resolve and wanted is None:  # the usual case
-        return Fragments(keys, rows, version_us, expire_us, cells, logical)
-    live = np.ones(len(cells), np.bool_)
     if resolve:
+        live = np.ones(len(cells), np.bool_)
         _mark_outdated(cells.offsets, cells.name, cells.kind, logical, len(cells.names), live)
         live &= np.repeat(expire_us > now_s * SECOND, lengths(cells.offsets))
-    if wanted is not None and len(cells):
-        live &= np.array([name in wanted for name in cells.names.to_bytes_list()], np.bool_)[cells.name]
-    cells = cells.keep(live)
+        cells = cells.keep(live)
+    elif wanted is None:  # the usual case
+        return Fragments(keys, rows, version_us, expire_us, cells, logical)
     full = lengths(cells.offsets) > 0
+    if full.all():
+        return Fragments(keys, rows, version_us, expire_us, cells, logical)
     rows = rows[full]
     return Fragments(keys, rows, version_us[rows], expire_us[rows], cells.take(full), logical[rows])
 

@@ -236,16 +236,14 @@ def fixed_heads(data: Bytes, starts: Ints, version_us: Ints, mask: Hashes) -> No
 def decode_cells(
     values: Strings, skip: int, row_shape: Codes, shapes: ShapeTable, wanted: frozenset[bytes] | None = None
 ) -> Cells:
-    """The cells of each row, given its shape; `skip` bytes stand before the values. Of cells that are not wanted the texts
-    are empty: most of what rollups are is not asked for.
-    """
-    counts = shapes.cell_counts[row_shape]
+    """The cells of each row (with a wanted name), given its shape; `skip` bytes stand before the values."""
+    picked, cell_counts, text_counts = shapes.wanted(wanted)
     offsets = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(counts, out=offsets[1:])
+    np.cumsum(cell_counts[row_shape], out=offsets[1:])
     c = int(offsets[-1])
     name, kind = np.empty(c, np.int32), np.empty(c, np.uint8)
     number, text = np.empty(c, np.float64), np.full(c, -1, np.int32)
-    many = int(shapes.text_counts[row_shape].sum()) if shapes.has_texts else 0
+    many = int(text_counts[row_shape].sum()) if shapes.has_texts else 0
     spans = np.empty((many, 2), np.int64)
     broken = _take_cells(
         values.data,
@@ -256,7 +254,7 @@ def decode_cells(
         shapes.name,
         shapes.kind,
         shapes.tag,
-        shapes.wanted(wanted),
+        picked,
         len(shapes.tag_texts),
         offsets,
         name,
@@ -322,14 +320,25 @@ class ShapeTable:
         """Whether a row may hold a cell twice."""
         self.text_counts = np.array([sum(k not in (_NUMBER, _TAG) for k in shape.kinds) for shape in shapes], np.int64)
         self.has_texts = bool(self.text_counts.any())
+        self._all = np.ones(len(name), np.bool_)
         self.no_texts = Names.of_bytes(self.tag_texts)
         """The texts of rows that have no others than their tags."""
 
-    def wanted(self, names: frozenset[bytes] | None) -> Flags:
-        """Which cells of the shapes have one of the names."""
+    def wanted(self, names: frozenset[bytes] | None) -> tuple[Flags, Ints, Ints]:
+        """Which cells of the shapes have one of the names; and of each shape how many, and how many of these are texts."""
         if names is None:
-            return np.ones(len(self.name), np.bool_)
-        return np.array([name in names for name in self.names.to_bytes_list()], np.bool_)[self.name]
+            return self._all, self.cell_counts, self.text_counts
+        picked = np.array([name in names for name in self.names.to_bytes_list()], np.bool_)[self.name]
+        texts = picked & (self.kind != _NUMBER) & (self.kind != _TAG)
+        return picked, _counted(picked, self.starts), _counted(texts, self.starts)
+
+
+def _counted(flags: Flags, starts: Ints) -> Ints:
+    """How many are set between each two starts."""
+    sums = np.zeros(len(flags) + 1, np.int64)
+    np.cumsum(flags, out=sums[1:])
+    counts: Ints = sums[starts[1:]] - sums[starts[:-1]]
+    return counts
 
 
 @kernel
@@ -342,7 +351,7 @@ def _take_cells(
     shape_name: Codes,
     shape_kind: Bytes,
     shape_tag: Codes,
-    shape_wanted: Flags,
+    picked: Flags,
     first_text: int,
     offsets: Ints,
     name: Codes,
@@ -357,24 +366,36 @@ def _take_cells(
     for i in range(len(row_shape)):
         p, stop = starts[i] + skip, starts[i + 1]
         a, b, c = shape_starts[row_shape[i]], shape_starts[row_shape[i] + 1], offsets[i]
+        has_texts = False
         for s in range(a, b):
-            name[c + s - a] = shape_name[s]
-            kind[c + s - a] = shape_kind[s]
-            if shape_kind[s] == _NUMBER:
-                number[c + s - a] = peek64(base + p) if p + 8 <= stop else np.uint64(0)
+            is_number = shape_kind[s] == _NUMBER
+            if picked[s]:
+                name[c] = shape_name[s]
+                kind[c] = shape_kind[s]
+                if is_number:
+                    number[c] = peek64(base + p) if p + 8 <= stop else np.uint64(0)
+                else:
+                    number[c] = np.uint64(0x7FF8000000000000)
+                    text[c] = shape_tag[s]
+                c += 1
+            if is_number:
                 p += 8
             else:
-                number[c + s - a] = np.uint64(0x7FF8000000000000)
-                text[c + s - a] = shape_tag[s]
-        for s in range(a, b):
-            if shape_kind[s] != _NUMBER and shape_kind[s] != _TAG:
-                length = np.int64(peek64(base + p) & np.uint64(0xFFFFFFFF)) if p + 4 <= stop else 0
-                if p + 4 + length > stop:
-                    length = 0
-                spans[t, 0] = p + 4
-                spans[t, 1] = p + 4 + (length if shape_wanted[s] else 0)
-                text[c + s - a] = first_text + t
-                t += 1
-                p += 4 + length
+                has_texts |= shape_kind[s] != _TAG
+        if has_texts:
+            c = offsets[i]
+            for s in range(a, b):
+                if shape_kind[s] != _NUMBER and shape_kind[s] != _TAG:
+                    length = np.int64(peek64(base + p) & np.uint64(0xFFFFFFFF)) if p + 4 <= stop else 0
+                    if p + 4 + length > stop:
+                        length = 0
+                    if picked[s]:
+                        spans[t, 0] = p + 4
+                        spans[t, 1] = p + 4 + length
+                        text[c] = first_text + t
+                        t += 1
+                    p += 4 + length
+                if picked[s]:
+                    c += 1
         broken += p != stop
     return broken
