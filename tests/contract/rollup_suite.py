@@ -9,24 +9,32 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from widerow.catalog.catalog import Catalog
 from widerow.engine.memory import MemoryEngine
 from widerow.engine.port import Engine
-from widerow.model.batch import Batch, Report, Value, batch_of
+from widerow.engine.rows import Rows
+from widerow.model.batch import Batch, CellKind, Report, Value, batch_of
+from widerow.model.device import Device
 from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND, ManualClock, TimeSpan
 from widerow.rollup.compare import records_of
+from widerow.rollup.fleet import Fleet, type_tags
+from widerow.rollup.fleet_summary import ALL_TYPES
 from widerow.rollup.marks import Marks
 from widerow.rollup.repair import Repairer
 from widerow.rollup.roll import Roller
 from widerow.rollup.store import Rollups
 from widerow.rollup.verify import Finding, Kind, Verifier
 from widerow.rollup.windows import Windows, WindowSettings
-from widerow.schema.rollups import LEVELS, Level
+from widerow.schema.rollups import LEVELS, Level, fleet, fleet_partials
+from widerow.schema.shards import SHARDS
+from widerow.schema.table import Table
 from widerow.schema.tables import TABLES
 from widerow.telemetry.store import Telemetry, TelemetrySettings
 
 NOW = 1_800_000_000_000_000
 DEVICES = ("a", "b", "ü#/")
+TYPES = {"a": "pump", "b": "press %#/ü"}
 TENANT = Tenant(name="acme")
 
 Records: TypeAlias = dict[Any, bytes]
@@ -42,6 +50,7 @@ class Site:
         engine.apply(TABLES)
         self.started = False
         self.restart()
+        self.catalog.devices.apply(tenant, [Device(name=name, type=type_) for name, type_ in TYPES.items()])
 
     def restart(self) -> None:
         self.telemetry = Telemetry(self.engine, self.clock, TelemetrySettings(max_future_us=HOUR, refresh_us=SECOND))
@@ -52,11 +61,22 @@ class Site:
         alone_from_us = self.clock.time_us + HOUR + 1 if self.started else 0
         self.windows = Windows(self.clock, settings, alone_from_us=alone_from_us)
         self.started = True
-        self.roller = Roller(self.engine, self.telemetry, self.rollups, self.marks, self.clock, self.windows)
+        self.catalog = Catalog(self.engine, self.clock)
+        self.roller = Roller(
+            self.engine,
+            self.telemetry,
+            self.rollups,
+            self.marks,
+            self.clock,
+            self.windows,
+            type_tags(self.catalog.attributes),
+        )
+        self.fleet = Fleet(self.engine, self.rollups, self.roller.fleet, self.catalog, self.clock)
         self.roller.recover()
 
     def write(self, reports: list[Report] | Batch, *, written: bool = True) -> None:
         batch = reports if isinstance(reports, Batch) else batch_of(reports)
+        self.catalog.devices.register(self.tenant, batch.device.names)
         plan, marks = self.telemetry.plan(self.tenant, batch), self.marks.plan(self.tenant.name, batch)
         # A write that fails leaves whole earlier entries: here the marks alone.
         self.engine.write([*marks.changes, *plan.changes] if written else marks.changes)
@@ -70,6 +90,8 @@ class Site:
             self.roller.roll(self.tenant, unit)
         for unit in sorted(self.roller.days.pending())[:most]:
             self.roller.roll_day(self.tenant, unit)
+        for unit in sorted(self.roller.fleet.pending())[:most]:
+            self.fleet.roll(self.tenant, unit)
 
     def records(self) -> Records:
         """(level, device, window, metric) -> record."""
@@ -81,10 +103,32 @@ class Site:
                     starts = np.asarray(rows.keys["start_us"])
                     for i in range(len(rows)):
                         for c in range(int(rows.cells.offsets[i]), int(rows.cells.offsets[i + 1])):
+                            if rows.cells.kind[c] != CellKind.RECORD:
+                                continue
                             key = (level.name, device, int(starts[i]), rows.cells.names[int(rows.cells.name[c])])
                             assert key not in found
                             found[key] = rows.cells.texts.bytes_at(int(rows.cells.text[c]))
         return found
+
+    def fleet_records(self) -> Records:
+        """(table, key, kind, name) -> text or record: all cells of the fleet's hours and of those of its shards."""
+        span = TimeSpan(NOW - 40 * DAY, NOW + DAY)
+        keep_us = self.tenant.retention.hour_us
+        whole = self.fleet.store.hours(self.tenant, [ALL_TYPES, *TYPES.values()], span)
+        partials = self.fleet.store.partials(self.tenant, range(SHARDS), span)
+        return {**_cells(fleet(keep_us), whole), **_cells(fleet_partials(keep_us), partials)}
+
+
+def _cells(table: Table, chunks: list[Rows]) -> Records:
+    found: Records = {}
+    for rows in chunks:
+        cells = rows.cells
+        for i in range(len(rows)):
+            for c in range(int(cells.offsets[i]), int(cells.offsets[i + 1])):
+                key = (table.name, rows.key(table, i), int(cells.kind[c]), cells.names[int(cells.name[c])])
+                assert key not in found
+                found[key] = cells.texts.bytes_at(int(cells.text[c]))
+    return found
 
 
 def reports_of(cells: Sequence[tuple[str, int, str, Value]], version_us: int) -> list[Report]:
@@ -123,6 +167,8 @@ def check_law(engine: Engine, clock: ManualClock, history: list[Action], tenant:
         alone.write(batch)
     alone.roll()
     assert site.records() == alone.records()
+    assert site.roller.fleet.pending() == {}
+    assert site.fleet_records() == alone.fleet_records()
 
 
 def any_history(random: Random) -> list[Action]:

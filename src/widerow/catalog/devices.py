@@ -11,7 +11,7 @@ Removing a device removes its row and its history: erasing its data is the work 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -186,6 +186,10 @@ class Devices:
         devices = tuple(islice(found, limit))
         more = limit is not None and next(found, None) is not None
         return Page(devices, cursor_of(shard_of(devices[-1].name), devices[-1].name) if more and devices else None)
+
+    def names(self, tenant: str, shard: int) -> Iterator[Names]:
+        """The names of the devices of a shard, in their order, some at a time. Nothing else of them is read."""
+        return self._names(tenant, [shard])
 
     def apply(self, tenant: Tenant, devices: Sequence[Device]) -> Sequence[Applied]:
         """Create each device, or replace its description; one result per device, in order.
@@ -386,8 +390,8 @@ class Devices:
         if not roster.loaded:
             roster.load(self._names(tenant), self.clock.now_us())
 
-    def _names(self, tenant: str) -> Iterator[Names]:
-        for rows in self.engine.scan(DEVICES, [(tenant, shard) for shard in range(SHARDS)], columns=("revision",)):
+    def _names(self, tenant: str, shards: Iterable[int] = range(SHARDS)) -> Iterator[Names]:
+        for rows in self.engine.scan(DEVICES, [(tenant, shard) for shard in shards], columns=("revision",)):
             column = self._records.names(rows)
             yield column.names.take(column.codes)
 

@@ -69,3 +69,46 @@ def rollups(level: Level, keep_us: int) -> Table:
         moments=(Moment("period", level.period_us, period), Moment("start_us", level.width_us, window)),
         summaries=Summaries("start_us", tuple((name, name) for name in STATISTICS)),
     )
+
+
+FLEET_PERIOD_US = 7 * DAY
+PARTIALS_PERIOD_US = DAY
+"""The periods of time whose hours of a fleet lie together: of all its devices, and of those of one shard."""
+
+MOST_TYPES = 256
+"""Types of devices whose hours are summed up apart, for each tenant and hour; the first by their bytes."""
+
+
+@lru_cache(maxsize=64)
+def fleet(keep_us: int) -> Table:
+    """What all devices of a tenant say of an hour; and those of one type, a partition each. The empty type is all devices."""
+    return Table(
+        _class_name("fleet_telemetry_hourly", keep_us),
+        partition=(KeyColumn("tenant_id"), KeyColumn("device_type"), KeyColumn("period", "int")),
+        clustering=(KeyColumn("hour_us", "int", descending=True),),
+        window=_window(FLEET_PERIOD_US, keep_us),
+        prefix="agg#fleet",
+    )
+
+
+@lru_cache(maxsize=64)
+def fleet_partials(keep_us: int) -> Table:
+    """The same of the devices of one shard: what a fleet's hours are put together from."""
+    return Table(
+        _class_name("fleet_partials_hourly", keep_us),
+        partition=(KeyColumn("tenant_id"), KeyColumn("shard", "int"), KeyColumn("period", "int")),
+        clustering=(KeyColumn("hour_us", "int"), KeyColumn("device_type")),
+        window=_window(PARTIALS_PERIOD_US, keep_us),
+        prefix="agg#fleet-shard",
+    )
+
+
+def _class_name(name: str, keep_us: int) -> str:
+    return f"{name}_{format_duration(keep_us) if keep_us else 'forever'}"
+
+
+def _window(period_us: int, keep_us: int) -> Window | None:
+    """A period never outlives its window."""
+    if not keep_us:
+        return None
+    return Window("period", -(-window_width_us(keep_us) // period_us) * period_us, keep_us + GUARD_US)
