@@ -186,7 +186,7 @@ class Service:
         nothing is erased unless it is at that one.
         """
         self.catalog.devices.delete(
-            tenant.name, name, expected=expected, first=lambda: self.telemetry.erase(tenant, device=name)
+            tenant.name, name, expected=expected, first=lambda: self._mark_erased(tenant, device=name)
         )
         self._begin_purge()
 
@@ -210,8 +210,11 @@ class Service:
         self._erase(tenant, device=device, metric=metric, span=span)
 
     def _erase(self, tenant: Tenant, *, device: str = "", metric: str = "", span: TimeSpan = EVER) -> None:
-        self.telemetry.erase(tenant, device=device, metric=metric, span=span)
+        self._mark_erased(tenant, device=device, metric=metric, span=span)
         self._begin_purge()
+
+    def _mark_erased(self, tenant: Tenant, *, device: str = "", metric: str = "", span: TimeSpan = EVER) -> None:
+        self.pyramid.erased(tenant, self.telemetry.erase(tenant, device=device, metric=metric, span=span))
 
     def _begin_purge(self) -> None:
         self._wait_for_next_ms()

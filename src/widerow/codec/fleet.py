@@ -1,7 +1,7 @@
 """What many devices say together of a metric: how many they are, and the statistics of all their values.
 
-Rule 1: devices are merged in the order of their names, shards in the order of their numbers: the same bits every time. As one
-value is added after the other, it does not matter in how many steps that is done.
+Rule 1: devices are merged in the order of their names, shards in the order of their numbers: the same bits every time. One
+is added after the other, so it does not matter in how many goes that is done.
 Rule 2: a fleet has no first and no last value: these are 0. The first and the last time are those of any of its values. Its
 increase is the sum of what its devices gained within the window.
 Rule 3: records are stored: see docs/format/rollup.md before changing a byte.

@@ -9,29 +9,61 @@ Rule 3: devices go by the registry, in the order of their names, some hundreds a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from widerow.catalog.attributes import Attributes
 from widerow.catalog.catalog import Catalog
-from widerow.engine.port import Engine, Span
-from widerow.engine.rows import Rows
+from widerow.engine.port import Engine
+from widerow.engine.rows import Key, Rows
 from widerow.model.names import Coded
 from widerow.model.tags import with_tags
 from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import HOUR, MS, Clock, TimeSpan, whole_ms
-from widerow.rollup.backlog import Backlog, mark_rows
+from widerow.rollup.backlog import Backlog, units_of
 from widerow.rollup.fleet_store import FleetStore
 from widerow.rollup.fleet_summary import NOTHING, TYPE, FleetSummary, hours_of_devices, summary_of_fleets
 from widerow.rollup.roll import Rolled
 from widerow.rollup.store import Rollups
 from widerow.rollup.unit import Unit
-from widerow.schema.rollups import HOURS
+from widerow.schema.rollups import DIRTY, DIRTY_FLEET, HOURS
 from widerow.schema.shards import SHARDS, shard_of
+from widerow.telemetry.erasure import Mark
 
 _AT_ONCE = 512
 """Devices whose hours are in memory at a time."""
+
+_ALL_SHARDS = frozenset(range(SHARDS))
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """What the rows of a fleet cannot be asked about: shards by hour, and shards over spans."""
+
+    hours: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    doubts: tuple[tuple[TimeSpan, frozenset[int]], ...] = ()
+
+    @classmethod
+    def of(cls, units: Iterable[tuple[int, int]]) -> Stale:
+        """From starts of hours and shards."""
+        hours: dict[int, set[int]] = {}
+        for hour_us, shard in units:
+            hours.setdefault(hour_us, set()).add(shard)
+        return cls({hour_us: frozenset(shards) for hour_us, shards in hours.items()})
+
+    def shards(self, hour_us: int) -> frozenset[int]:
+        """The shards that an hour is stale of."""
+        found = self.hours.get(hour_us, frozenset())
+        for span, shards in self.doubts:
+            if span.start_us < hour_us + HOUR and hour_us < span.stop_us:
+                found |= shards
+        return found
+
+
+def _shards(mark: Mark) -> frozenset[int]:
+    return frozenset([shard_of(mark.device)]) if mark.device else _ALL_SHARDS
 
 
 def type_tags(attributes: Attributes) -> Callable[[str, Rows], Rows]:
@@ -60,6 +92,7 @@ class Fleet:
         self.store = FleetStore(engine, clock)
         self._lock = threading.Lock()
         self._version_us = 0
+        self._doubts: list[tuple[str, Mark]] = []
 
     def roll(self, tenant: Tenant, unit: Unit) -> Rolled:
         """Compute an hour again, with all its shards that are marked. A unit that is not has been rolled with another."""
@@ -67,8 +100,8 @@ class Fleet:
         units = sorted(u for u in pending if (u.tenant, u.start_us) == (unit.tenant, unit.start_us))
         if unit not in units:
             return Rolled(0)
-        # Marks may be ahead of the clock by some rolls within the same millisecond.
-        taken_us = max(self._next_version(), *(pending[u] for u in units))
+        # Those that come within this millisecond may be of what is written after it was read.
+        taken_us = max(whole_ms(self._clock.now_us()) - MS, *(pending[u] for u in units))
         devices = self.recompute(tenant, unit.start_us, [u.shard for u in units])
         for one in units:
             self._backlog.finish(one, taken_us)
@@ -108,41 +141,41 @@ class Fleet:
 
     # -- what is stale
 
-    def stale(self, tenant: Tenant) -> set[tuple[int, int]]:
-        """Hours and shards that the rows of fleets do not tell of as the hours of devices do."""
-        return {(unit.start_us, unit.shard) for unit in self._backlog.pending() if unit.tenant == tenant.name}
+    def stale(self, tenant: Tenant, unrolled: Iterable[Unit]) -> Stale:
+        """What the rows of a fleet do not tell as reports do, for a process that rolls. `unrolled` are hours of devices."""
+        units = (*self._backlog.pending(), *unrolled)
+        return self._doubted(tenant, Stale.of((u.start_us, u.shard) for u in units if u.tenant == tenant.name))
 
-    def erased(self, tenant: Tenant, devices: Sequence[str], span: TimeSpan) -> int:
-        """Something of these devices was erased: mark the hours that they had any of. Before their hours leave the disk.
+    def stale_in_store(self, tenant: Tenant) -> Stale:
+        """The same as the store has it: for processes that do not roll."""
+        shards: list[Key] = [(tenant.name, shard) for shard in range(SHARDS)]
+        found = (
+            (unit.start_us, unit.shard)
+            for table in (DIRTY, DIRTY_FLEET)
+            for rows in self._engine.scan(table, shards)
+            for unit in units_of(table, rows)
+        )
+        return self._doubted(tenant, Stale.of(found))
 
-        Gives the number of marks. Repeating is harmless.
-        """
-        units: set[Unit] = set()
-        for start in range(0, len(devices), _AT_ONCE):
-            units |= self._hours(tenant, devices[start : start + _AT_ONCE], span)
-        if not units:
-            return 0
-        # Newer than anything that is being rolled now: that may have been read before.
-        version_us = self._next_version() + MS
-        ordered = sorted(units)
-        hour_us, shard = np.array([u.start_us for u in ordered]), np.array([u.shard for u in ordered])
-        self._backlog.note(ordered, version_us)
-        table = self._backlog.table
-        self._engine.write([(table, mark_rows(table, tenant.name, None, hour_us, shard, version_us))])
-        return len(ordered)
+    def _doubted(self, tenant: Tenant, stale: Stale) -> Stale:
+        with self._lock:
+            doubts = [mark for name, mark in self._doubts if name == tenant.name]
+        return replace(stale, doubts=tuple((mark.span, _shards(mark)) for mark in doubts))
 
-    def _hours(self, tenant: Tenant, devices: Sequence[str], span: TimeSpan) -> set[Unit]:
-        """The hours that overlap a span and in which these devices have rows, whether or not these are shown any more."""
-        starts = TimeSpan(span.start_us - span.start_us % HOUR, span.stop_us)
-        units: set[Unit] = set()
-        for table, part, keys in self._rollups.places(tenant, devices, HOURS, starts):
-            for rows in self._engine.scan(table, keys, Span(part.start_us, part.stop_us)):
-                device = rows.keys["device_id"]
-                assert isinstance(device, Coded)
-                shards = np.array([shard_of(name) for name in device.names])[device.codes].tolist()
-                hours = np.asarray(rows.keys["start_us"]).tolist()
-                units |= {Unit(tenant.name, hour, shard) for hour, shard in zip(hours, shards, strict=True)}
-        return units
+    def doubt(self, tenant: str, mark: Mark) -> None:
+        """Something is erased: until the hours that it was in are marked, what the fleet says of its span is stale."""
+        with self._lock:
+            self._doubts.append((tenant, mark))
+
+    def settled(self, tenant: str, mark: Mark) -> None:
+        """What a mark erased has left rollups, and the fleet's hours are marked."""
+        with self._lock:
+            self._doubts = [doubt for doubt in self._doubts if doubt != (tenant, mark)]
+
+    def purge(self, tenant: str, mark: Mark) -> None:
+        """Take the fleet of a tenant that is gone off the disk."""
+        for keep_us in mark.rollup_classes(HOURS.name):
+            self.store.remove(tenant, keep_us, mark.version_us)
 
     def _next_version(self) -> int:
         with self._lock:

@@ -19,6 +19,7 @@ from widerow.model.times import HOUR, MS, Clock, TimeSpan
 from widerow.rollup.fleet_summary import ALL_TYPES, FleetSummary, fleet_rows, partial_rows, types_in
 from widerow.rollup.store import kept, kept_at
 from widerow.schema.rollups import FLEET_PERIOD_US, HOURS, PARTIALS_PERIOD_US, fleet, fleet_partials
+from widerow.schema.shards import SHARDS
 from widerow.schema.table import Table
 
 _Cell = tuple[Key, int, str]
@@ -102,6 +103,22 @@ class FleetStore:
         types = {name for part in before for _, name in types_in(part)} | set(summary.type.names.to_list()) | {ALL_TYPES}
         partitions: list[Key] = [(tenant.name, name, period) for name in sorted(types)]
         self._replace(table, partitions, hour_us, _expiring(rows, keep_us), version_us)
+
+    def remove(self, tenant: str, keep_us: int, version_us: int) -> None:
+        """Everything of a tenant in a retention class, up to that version. May be repeated, and interrupted, at will."""
+        now_us = self._clock.now_us()
+        start_us = max(0, now_us - keep_us - GUARD_US - HOUR) if keep_us else 0
+        stop_us = now_us + GUARD_US
+        whole, partials = self._table(fleet(keep_us)), self._table(fleet_partials(keep_us))
+        periods = range(start_us - start_us % FLEET_PERIOD_US, stop_us, FLEET_PERIOD_US)
+        named = self._engine.scan(whole, [(tenant, ALL_TYPES, period) for period in periods])
+        keys: set[Key] = {(tenant, ALL_TYPES, period) for period in periods}
+        for rows in named:  # these go last: they name the others
+            keys |= {(tenant, name, hour_us - hour_us % FLEET_PERIOD_US) for hour_us, name in types_in(rows)}
+        days = range(start_us - start_us % PARTIALS_PERIOD_US, stop_us, PARTIALS_PERIOD_US)
+        self._engine.delete(partials, [(tenant, s, day) for s in range(SHARDS) for day in days], version_us=version_us)
+        ordered = sorted(keys, key=lambda key: key[1] == ALL_TYPES)
+        self._engine.delete(whole, ordered, version_us=version_us)
 
     def _of_hour(self, tenant: Tenant, hour_us: int, of: Callable[[int], Table]) -> tuple[Table, int]:
         keep_us = kept_at(tenant, HOURS, hour_us)

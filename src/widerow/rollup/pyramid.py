@@ -17,6 +17,7 @@ from widerow.model.tenant import Tenant
 from widerow.model.times import Clock
 from widerow.rollup.dirt import Dirt, dirt_in_store
 from widerow.rollup.erase import Eraser
+from widerow.rollup.fleet import Fleet, Stale, type_tags
 from widerow.rollup.guard import Guard, Pending, marked_in_store
 from widerow.rollup.marks import MarkPlan, Marks
 from widerow.rollup.repair import Repairer
@@ -57,7 +58,9 @@ class Pyramid:
         self.rollups = Rollups(engine, clock, telemetry.erasure)
         self.marks = Marks(engine, clock)
         self.windows = Windows(clock, settings.windows, alone_from_us=self._alone_from_us()) if settings.rolls else None
-        self.roller = Roller(engine, telemetry, self.rollups, self.marks, clock, self.windows)
+        tagged = type_tags(catalog.attributes)
+        self.roller = Roller(engine, telemetry, self.rollups, self.marks, clock, self.windows, tagged)
+        self.fleet = Fleet(engine, self.rollups, self.roller.fleet, catalog, clock)
         self._eraser = Eraser(engine, self.rollups, self.marks, self.roller, clock)
         self.verifier = Verifier(engine, telemetry, self.rollups, clock)
         self.repairer = Repairer(engine, self.rollups, self.roller.fleet)
@@ -78,6 +81,7 @@ class Pyramid:
                 clock,
                 settings.rolling,
                 windows=self.windows,
+                fleet=self.fleet,
                 may_roll=may_roll,
                 rolled=rolled,
             )
@@ -122,6 +126,12 @@ class Pyramid:
             return self.roller.dirt(tenant, devices)
         return dirt_in_store(self._engine, tenant, devices)
 
+    def stale(self, tenant: Tenant) -> Stale:
+        """What cannot be asked of the fleet's hours yet."""
+        if self._settings.rolls:
+            return self.fleet.stale(tenant, self.marks.pending())
+        return self.fleet.stale_in_store(tenant)
+
     # -- for whoever watches over it
 
     def _pending(self) -> Pending:
@@ -132,6 +142,13 @@ class Pyramid:
 
     # -- for erasing
 
+    def erased(self, tenant: Tenant, mark: Mark) -> None:
+        """From here on nothing that follows from what was erased may be shown."""
+        self.fleet.doubt(tenant.name, mark)
+
     def purge(self, tenant: Tenant | None, mark: Mark, devices: Sequence[str], name: str) -> None:
         """Take what follows from what a mark erased off the disk, and have the rest rolled again. May be repeated."""
         self._eraser.purge(tenant, mark, devices, name)
+        if mark.whole and not mark.device:
+            self.fleet.purge(name, mark)
+        self.fleet.settled(name, mark)

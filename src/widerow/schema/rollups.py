@@ -81,7 +81,7 @@ MOST_TYPES = 256
 
 @lru_cache(maxsize=64)
 def fleet(keep_us: int) -> Table:
-    """What all devices of a tenant say of an hour; and those of one type, a partition each. The empty type is all devices."""
+    """What all devices of a tenant say of an hour; and those of a type, a partition each. The empty type is all devices."""
     return Table(
         _class_name("fleet_telemetry_hourly", keep_us),
         partition=(KeyColumn("tenant_id"), KeyColumn("device_type"), KeyColumn("period", "int")),
