@@ -24,7 +24,7 @@ from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import HOUR, MS, Clock, TimeSpan, whole_ms
 from widerow.rollup.backlog import Backlog, units_of
 from widerow.rollup.fleet_store import FleetStore
-from widerow.rollup.fleet_summary import NOTHING, TYPE, FleetSummary, hours_of_devices, summary_of_fleets
+from widerow.rollup.fleet_summary import NOTHING, TYPE, FleetSummary, first_types, hours_of_devices, summary_of_fleets
 from widerow.rollup.roll import Rolled
 from widerow.rollup.store import Rollups
 from widerow.rollup.unit import Unit
@@ -53,13 +53,14 @@ class Stale:
             hours.setdefault(hour_us, set()).add(shard)
         return cls({hour_us: frozenset(shards) for hour_us, shards in hours.items()})
 
-    def shards(self, hour_us: int) -> frozenset[int]:
-        """The shards that an hour is stale of."""
-        found = self.hours.get(hour_us, frozenset())
-        for span, shards in self.doubts:
-            if span.start_us < hour_us + HOUR and hour_us < span.stop_us:
-                found |= shards
-        return found
+    def within(self, span: TimeSpan) -> dict[int, frozenset[int]]:
+        """The hours that begin within a span and are stale, with the shards that they are stale of; in order."""
+        found = {hour_us: shards for hour_us, shards in self.hours.items() if span.start_us <= hour_us < span.stop_us}
+        for doubt, shards in self.doubts:
+            start, stop = max(span.start_us, doubt.start_us - doubt.start_us % HOUR), min(span.stop_us, doubt.stop_us)
+            for hour_us in range(start, stop, HOUR):
+                found[hour_us] = found.get(hour_us, frozenset()) | shards
+        return dict(sorted(found.items()))
 
 
 def _shards(mark: Mark) -> frozenset[int]:
@@ -131,7 +132,7 @@ class Fleet:
     def fleet_says(self, tenant: Tenant, hour_us: int) -> FleetSummary:
         """From what its shards say."""
         span = TimeSpan(hour_us, hour_us + 1)
-        return summary_of_fleets(self.store.partials(tenant, range(SHARDS), span, beyond_us=GUARD_US))
+        return first_types(summary_of_fleets(self.store.partials(tenant, range(SHARDS), span, beyond_us=GUARD_US)))
 
     def _names(self, tenant: str, shard: int) -> Iterator[list[str]]:
         for chunk in self._devices.names(tenant, shard):

@@ -67,7 +67,7 @@ def folded(parts: Sequence[FleetSummary]) -> FleetSummary:
     type_, metric, start_us = type_.take(order), metric.take(order), start_us[order]
     heads = np.flatnonzero(begins(type_.codes, metric.codes, start_us))
     fleet = stacked([p.fleet for p in parts]).take(order).merged(np.append(heads, len(order)))
-    return _first_types(FleetSummary(type_.take(heads), metric.take(heads), start_us[heads], fleet))
+    return FleetSummary(type_.take(heads), metric.take(heads), start_us[heads], fleet)
 
 
 def hours_of_devices(before: FleetSummary, hours: Sequence[Rows]) -> FleetSummary:
@@ -86,7 +86,7 @@ def hours_of_devices(before: FleetSummary, hours: Sequence[Rows]) -> FleetSummar
     type_ = _types(hours, device).take(order)
     typed = np.flatnonzero(type_.codes >= 0)
     some = every.take(typed)
-    return folded([before, every, FleetSummary(type_.take(typed), some.metric, some.start_us, some.fleet)])
+    return first_types(folded([before, every, FleetSummary(type_.take(typed), some.metric, some.start_us, some.fleet)]))
 
 
 def _types(hours: Sequence[Rows], device: Coded) -> Coded:
@@ -123,7 +123,8 @@ def _used(column: Coded) -> Coded:
     return Coded(column.names.take(used[none:]), (where - none).astype(np.int32))
 
 
-def _first_types(summary: FleetSummary) -> FleetSummary:
+def first_types(summary: FleetSummary) -> FleetSummary:
+    """Without what is too much: see rule 3. Of one hour."""
     if len(summary.type.names) <= MOST_TYPES:
         return summary
     rank, start = np.unique(summary.type.codes, return_index=True)
