@@ -29,7 +29,7 @@ from widerow.schema.shards import shard_of
 
 Values = dict[tuple[str, ...], float]
 histories = st.lists(st.tuples(st.lists(cells, min_size=1, max_size=12), st.booleans()), max_size=6)
-ends = st.integers(0, 31 * 24).map(lambda n: NOW - n * HOUR + 17 * SECOND) | st.integers(0, 8 * HOUR).map(lambda n: NOW - n)
+ends = st.integers(0, 29 * 24).map(lambda n: NOW - n * HOUR + 17 * SECOND) | st.integers(0, 8 * HOUR).map(lambda n: NOW - n)
 steps = st.sampled_from([("10m", ""), ("1h", ""), ("6h", ""), ("1d", ""), ("1d", "Europe/Berlin"), ("1w", "")])
 HOUR_US = NOW - NOW % HOUR
 
