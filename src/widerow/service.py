@@ -30,6 +30,7 @@ from widerow.model.times import MINUTE, MS, SECOND, Clock, SystemClock, TimeSpan
 from widerow.ops.counters import Counters
 from widerow.pipeline.pipeline import Pipeline, PipelineSettings
 from widerow.query.budget import QuerySettings
+from widerow.query.fleet import FleetSources
 from widerow.query.queries import Queries
 from widerow.rollup.pyramid import Pyramid, PyramidSettings
 from widerow.rollup.roll import Rolled
@@ -168,6 +169,11 @@ class Service:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def fleet(self) -> FleetSources:
+        """What a tenant's fleet is asked of."""
+        return FleetSources(self.queries.sources, self.pyramid.fleet.store, self.catalog.devices, self.pyramid.stale)
 
     # -- what takes more than one stage
 

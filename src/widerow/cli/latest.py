@@ -53,6 +53,10 @@ def latest(
     silent = sorted(set(devices or ()) - {one["device"] for one in series})
     if silent:
         output.note(f"no values of {output.printable(', '.join(silent))}")
+    show_latest(session, series)
+
+
+def show_latest(session: Session, series: list[dict[str, Any]]) -> None:
     series.sort(key=lambda one: (one["device"], one["metric"]))
     session.show([_flat(one) for one in series], _draw)
 

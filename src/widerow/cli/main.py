@@ -14,7 +14,22 @@ import typer
 from typer.core import TyperGroup
 
 from widerow import __version__
-from widerow.cli import demo, device, doctor, latest, metric, migrate, query, schema, serve, simulate, tenant, token, verify
+from widerow.cli import (
+    demo,
+    device,
+    doctor,
+    fleet,
+    latest,
+    metric,
+    migrate,
+    query,
+    schema,
+    serve,
+    simulate,
+    tenant,
+    token,
+    verify,
+)
 from widerow.cli.failure import Failed
 from widerow.cli.output import note, printable
 from widerow.model.errors import WiderowError
@@ -53,6 +68,7 @@ app.add_typer(device.app, name="device")
 app.add_typer(metric.app, name="metric")
 query.add_to(app)
 latest.add_to(app)
+app.add_typer(fleet.app, name="fleet")
 app.add_typer(schema.app, name="schema")
 migrate.add_to(app)
 verify.add_to(app)

@@ -24,7 +24,7 @@ from widerow.model.intern import slices
 from widerow.model.kernel import kernel
 from widerow.model.names import Names
 
-FLEET = 4
+FLEET = 5
 """The first byte."""
 
 

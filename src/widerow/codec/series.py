@@ -26,8 +26,8 @@ from widerow.model.series import Reply, Series
 from widerow.model.times import TimeSpan, format_time
 
 _OPEN, _CLOSE, _COMMA, _BRACE = b"[],}"
-WHOLE = "count"
-"""The aggregate whose values are whole numbers."""
+WHOLE = ("count", "devices")
+"""The aggregates whose values are whole numbers."""
 STATES = "states"
 """The aggregate whose values are objects: JSON already."""
 
@@ -119,7 +119,7 @@ def _plain(heads: Names, cuts: Ints, times: Sequence[Any], values: Sequence[Any]
 
 def _values(series: Series) -> list[Any]:
     """As JSON has them: whole numbers where they are counts, null where there is nothing."""
-    whole = series.of_aggregate(WHOLE)
+    whole = np.logical_or.reduce([series.of_aggregate(name) for name in WHOLE])
     if series.text is None and not whole.any():
         return list(series.number.tolist())
     values = series.number.astype(object)

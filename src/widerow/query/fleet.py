@@ -30,7 +30,7 @@ from widerow.query.across import across
 from widerow.query.budget import Budget
 from widerow.query.kept import Kept
 from widerow.query.question import DEFAULT_AGGREGATE, Question, question_of
-from widerow.query.run import _series as series_of
+from widerow.query.run import series_of
 from widerow.query.stepped import Sources
 from widerow.query.steps import Steps, steps_of
 from widerow.rollup.fleet import Stale
@@ -229,6 +229,7 @@ class _Asking:
             budget=self._budget,
             metrics=self._metrics,
             groups=chosen.group.codes.astype(np.int64),
+            quantiles=self._asked.question.quantiles,
         )
         for level, rows in found.used.items():
             self._used[level] = self._used.get(level, 0) + rows

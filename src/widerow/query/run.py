@@ -91,7 +91,7 @@ def of_groups(
         for column in [Coded.of([key[i] for key in distinct])]
     }
     values = {name: found.values(name) for name in q.aggregates}
-    series = _series(owners, found.metric, found.group, found.start_us, values, q, found.missing, budget, grouped=True)
+    series = series_of(owners, found.metric, found.group, found.start_us, values, q, found.missing, budget, grouped=True)
     return Reply(series, q.steps.name, q.steps.tz, found.used, found.missing)
 
 
@@ -171,7 +171,7 @@ class _Columns:
             device, metric, start_us = device.take(order), metric.take(order), start_us[order]
             values = {name: column[order] for name, column in values.items()}
             texts = {name: column.take(order) for name, column in texts.items()}
-        return _series({"device": device}, metric, device.codes, start_us, values, q, missing, budget, texts=texts)
+        return series_of({"device": device}, metric, device.codes, start_us, values, q, missing, budget, texts=texts)
 
 
 @dataclass(slots=True)
@@ -210,7 +210,7 @@ class _Table:
         return Reply(series, q.steps.name, q.steps.tz, self.used, missing)
 
 
-def _series(
+def series_of(
     owners: Mapping[str, Coded],
     metric: Coded,
     owner: Ints | np.ndarray,

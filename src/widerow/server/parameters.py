@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from widerow.query.fill import FILLS
+from widerow.query.fleet import FLEET_AGGREGATES
 from widerow.query.question import DEFAULT_AGGREGATE
 from widerow.query.stepped import AGGREGATES
 from widerow.query.texts import TEXT_AGGREGATES
@@ -50,6 +51,19 @@ FILL = Param(
     doc="Steps without values: `none` are left out, `null` have no value, `previous` have the value before, `linear` lie "
     "on the line between their neighbours.",
     schema={"type": "string", "enum": list(FILLS), "default": "none"},
+)
+FLEET_STEP = Param(
+    name="step", doc="The width of steps: `10m`, `1h`, `1d`, `1w`, `1mo`. The whole span is one step, if it is left out."
+)
+FLEET_AGG = Param(
+    name="agg",
+    doc=f"What of each step, separated by commas: {', '.join(FLEET_AGGREGATES)}.",
+    schema={**TEXT, "default": DEFAULT_AGGREGATE},
+    repeats=True,
+)
+GROUP_BY = Param(
+    name="group_by",
+    doc="Series apart for each `type`, `location` or value of a tag, `tag:NAME`. Devices that have none are left out.",
 )
 TZ = Param(name="tz", doc="The time zone that days, weeks and months follow, such as `Europe/Berlin`; UTC otherwise.")
 PAGE = Param(

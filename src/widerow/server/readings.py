@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from widerow.model.errors import Rejected
+from widerow.query.fleet import ask, fleet_question
 from widerow.query.question import question_of
 from widerow.server.call import Answer, Call, points_answer, reply_answer
 from widerow.server.devices import match_of, page_size
@@ -64,6 +65,23 @@ def many_latest(call: Call) -> Answer:
         raise Rejected(f"devices: give an array of 1 to {MOST_DEVICES} names", code="field")
     points = call.service.queries.latest(call.tenant(), devices, metrics=names_in(form, "metrics") or None)
     return points_answer(call, points)
+
+
+def fleet_series(call: Call) -> Answer:
+    """What all devices that match say together."""
+    tenant, query = call.tenant(), call.query
+    question = fleet_question(
+        match_of(call),
+        call.span(),
+        step=query.text("step"),
+        aggregates=query.names("agg"),
+        fill=query.text("fill"),
+        tz=query.text("tz"),
+        metrics=query.names("metrics"),
+        by=query.text("group_by"),
+    )
+    budget = call.service.queries.budget(tenant)
+    return reply_answer(call, ask(call.service.fleet, tenant, question, budget), budget)
 
 
 def fleet_latest(call: Call) -> Answer:
