@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.rollup_suite import DEVICES, NOW, TENANT, TYPES, Site, reports_of
@@ -88,6 +88,7 @@ def check(found: Values, want: Values) -> None:
             assert found[key] == pytest.approx(value, rel=1e-6 if key[-2] == "stddev" else 1e-9, abs=1e-4), key
 
 
+@settings(max_examples=40)
 @given(histories, ends, ends, steps, st.sampled_from([None, "pump"]), st.booleans())
 def test_no_seam_shows(
     history: list[tuple[list[tuple[str, int, str, float]], bool]],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from itertools import pairwise
 
 import numpy as np
@@ -13,8 +14,10 @@ from widerow.codec.fleet import FleetStats, decode_fleet, encode, stacked
 from widerow.codec.record import encode_stats
 from widerow.codec.sketch import RELATIVE_ERROR
 from widerow.codec.stats import COLUMNS, Stats
+from widerow.engine.cassandra.summary import packed_columns
 from widerow.model.errors import Corrupt
 from widerow.model.names import Names
+from widerow.schema.rollups import FLEET_STATISTICS
 
 WINDOW_US = 3_600_000_000
 values = st.lists(st.lists(st.floats(-1e9, 1e9).map(lambda v: round(v, 3)), min_size=1, max_size=6), min_size=1, max_size=8)
@@ -80,6 +83,16 @@ def test_over_time_a_fleet_is_as_many_devices_as_at_most() -> None:
     hours = stacked([all_of(of([[1.0]] * n)) for n in (2, 5, 3)])
     assert hours.later(np.array([0, 3])).devices.tolist() == [5]
     assert hours.merged(np.array([0, 3])).devices.tolist() == [10]
+
+
+def test_cassandra_shows_what_a_record_says() -> None:
+    fleet, window_us = all_of(of([[1.0, 2.0], [6.0]])), np.array([WINDOW_US])
+    records = Names.of_bytes([b"", *encode(window_us, fleet).to_bytes_list(), b"\x04\x05"])
+    shown = packed_columns(records, np.full(3, WINDOW_US), [statistic for _, statistic in FLEET_STATISTICS[:4]])
+    assert shown[0] is None
+    assert shown[2] is None
+    assert shown[1] is not None
+    assert struct.unpack(">qqdd", b"".join(shown[1])) == (2, 3, 1.0, 6.0)
 
 
 def test_what_is_no_record_of_a_fleet_is_refused() -> None:

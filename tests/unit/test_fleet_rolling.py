@@ -141,7 +141,7 @@ def test_a_change_of_type_counts_for_what_is_rolled_from_then_on(site: Site) -> 
 def erase(site: Site, *, device: str, metric: str = "") -> None:
     mark = site.telemetry.erase(TENANT, device=device, metric=metric)
     site.clock.time_us += MS
-    eraser = Eraser(site.engine, site.rollups, site.marks, site.roller, site.windows, site.clock)
+    eraser = Eraser(site.engine, site.rollups, site.marks, site.roller, site.clock)
     eraser.purge(TENANT, mark, [device], TENANT.name)
     site.clock.time_us += MS
 

@@ -28,6 +28,7 @@ from widerow.rollup.fleet_summary import NOTHING, TYPE, FleetSummary, first_type
 from widerow.rollup.roll import Rolled
 from widerow.rollup.store import Rollups
 from widerow.rollup.unit import Unit
+from widerow.rollup.versions import Versions
 from widerow.schema.rollups import DIRTY, DIRTY_FLEET, HOURS
 from widerow.schema.shards import SHARDS, shard_of
 from widerow.telemetry.erasure import Mark
@@ -92,7 +93,7 @@ class Fleet:
         self._devices = catalog.devices
         self.store = FleetStore(engine, clock)
         self._lock = threading.Lock()
-        self._version_us = 0
+        self._versions = Versions(clock)
         self._doubts: list[tuple[str, Mark]] = []
 
     def roll(self, tenant: Tenant, unit: Unit) -> Rolled:
@@ -110,13 +111,11 @@ class Fleet:
 
     def recompute(self, tenant: Tenant, hour_us: int, shards: Iterable[int] = range(SHARDS)) -> int:
         """Compute what these shards say of an hour, and what the fleet does; gives the number of devices that were asked."""
-        count = 0
+        count, version_us = 0, self._versions.next()
         for shard in shards:
-            version_us = self._next_version()
             summary, devices = self.shard_says(tenant, hour_us, shard)
             self.store.put_partial(tenant, shard, hour_us, summary, version_us)
             count += devices
-        version_us = self._next_version()
         self.store.put_hour(tenant, hour_us, self.fleet_says(tenant, hour_us), version_us)
         return count
 
@@ -177,8 +176,3 @@ class Fleet:
         """Take the fleet of a tenant that is gone off the disk."""
         for keep_us in mark.rollup_classes(HOURS.name):
             self.store.remove(tenant, keep_us, mark.version_us)
-
-    def _next_version(self) -> int:
-        with self._lock:
-            self._version_us = max(whole_ms(self._clock.now_us()), self._version_us + MS)
-            return self._version_us

@@ -24,6 +24,7 @@ from widerow.model.names import Coded, Names
 from widerow.model.tags import tags
 from widerow.model.times import HOUR
 from widerow.rollup.aggregate import summary_of_rollups
+from widerow.rollup.gather import by_name
 from widerow.schema.rollups import FLEET_PERIOD_US, MOST_TYPES, PARTIALS_PERIOD_US
 
 ALL_TYPES = ""
@@ -210,19 +211,6 @@ def types_in(rows: Rows) -> list[tuple[int, str]]:
     hours = np.asarray(rows.keys["hour_us"])[rows.cells.rows()[is_tag]]
     names = Coded(rows.cells.names, rows.cells.name[is_tag]).to_list()
     return list(zip(hours.tolist(), names, strict=True))
-
-
-# -- columns
-
-
-def by_name(column: Coded) -> Coded:
-    """The same column with its dictionary in order, so that it does not matter which name came first."""
-    names = column.names.to_bytes_list()
-    order = sorted(range(len(names)), key=names.__getitem__)
-    rank = np.empty(len(names) + 1, np.int32)
-    rank[order] = np.arange(len(names), dtype=np.int32)
-    rank[-1] = -1  # none stays none
-    return Coded(column.names.take(np.array(order, np.int64)), rank[column.codes])
 
 
 def begins(*columns: Codes | Ints) -> Flags:

@@ -75,6 +75,13 @@ FLEET_PERIOD_US = 7 * DAY
 PARTIALS_PERIOD_US = DAY
 """The periods of time whose hours of a fleet lie together: of all its devices, and of those of one shard."""
 
+FLEET_STATISTICS = (
+    ("device_count", "devices"),
+    ("total_readings", "count"),
+    *((f"fleet_{name}", name) for name in ("min", "max", "avg", "stddev", "sum", "p50", "p95", "p99")),
+)
+"""What people see of a fleet's record, where an engine has columns for it."""
+
 MOST_TYPES = 256
 """Types of devices whose hours are summed up apart, for each tenant and hour; the first by their bytes."""
 
@@ -88,6 +95,8 @@ def fleet(keep_us: int) -> Table:
         clustering=(KeyColumn("hour_us", "int", descending=True),),
         window=_window(FLEET_PERIOD_US, keep_us),
         prefix="agg#fleet",
+        moments=(Moment("period", FLEET_PERIOD_US, "period"), Moment("hour_us", HOUR, "hour_bucket")),
+        summaries=Summaries("hour_us", FLEET_STATISTICS),
     )
 
 
@@ -100,6 +109,8 @@ def fleet_partials(keep_us: int) -> Table:
         clustering=(KeyColumn("hour_us", "int"), KeyColumn("device_type")),
         window=_window(PARTIALS_PERIOD_US, keep_us),
         prefix="agg#fleet-shard",
+        moments=(Moment("period", PARTIALS_PERIOD_US, "day"), Moment("hour_us", HOUR, "hour_bucket")),
+        summaries=Summaries("hour_us", FLEET_STATISTICS),
     )
 
 
@@ -111,4 +122,4 @@ def _window(period_us: int, keep_us: int) -> Window | None:
     """A period never outlives its window."""
     if not keep_us:
         return None
-    return Window("period", -(-window_width_us(keep_us) // period_us) * period_us, keep_us + GUARD_US)
+    return Window("period", -(-window_width_us(keep_us) // period_us) * period_us, HOUR + keep_us + GUARD_US)

@@ -37,7 +37,7 @@ _SPARSE_COLUMNS = {
     "expires": "timestamp",
 }
 _FIXED_COLUMNS = {"body": "frozen<map<text, frozen<tuple<double, text>>>>", "expires": "timestamp"}
-_STATISTICS = {"count": "bigint", "first_time": "timestamp", "last_time": "timestamp"}
+_STATISTICS = {"count": "bigint", "devices": "bigint", "first_time": "timestamp", "last_time": "timestamp"}
 """Types of the statistics that are not doubles."""
 _GRACE_S = DAY // 1_000_000
 """Tables that expire keep tombstones for a day only: what comes back from a replica after that is hidden by erase marks."""
