@@ -9,8 +9,10 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+from widerow.catalog.match import Match
 from widerow.codec import json as json_codec
 from widerow.codec import line as line_codec
 from widerow.codec.answer import JSON
@@ -23,6 +25,7 @@ from widerow.model.errors import WiderowError
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, SECOND, TimeSpan
 from widerow.pipeline.pipeline import INLINE_BYTES, Job, Outcome
+from widerow.query.fleet import ask, fleet_question
 from widerow.query.question import question_of
 from widerow.rollup.aggregate import (
     combined,
@@ -51,6 +54,7 @@ def warm_up() -> None:
             _ask(service, tenant)
             _roll(service, tenant)
             _ask_steps(service, tenant)
+            _ask_fleet(service, tenant)
             service.delete_device(tenant, "d1")
             service.purge()
 
@@ -135,6 +139,21 @@ def _roll(service: Service, tenant: Tenant) -> None:
             parts.append(states_of_rollups(rows, DAY))
         combined(found)
     combined_states(parts)
+
+
+def _ask_fleet(service: Service, tenant: Tenant) -> None:
+    """Before and after it is rolled."""
+    now_us, pyramid = service.clock.now_us(), service.pyramid
+    service.catalog.devices.update(tenant.name, "d1", lambda device: replace(device, type="warm"))
+    span = TimeSpan(now_us - 4 * HOUR, now_us + HOUR)
+    question = fleet_question(Match(), span, step="1h", aggregates=["avg", "p95", "devices"], fill="linear")
+    for _ in range(2):
+        reply = ask(service.fleet, tenant, question, service.queries.budget(tenant))
+        encode_reply(reply, JSON)
+        for unit in sorted(pyramid.marks.pending()):
+            pyramid.roller.roll(tenant, unit)
+        for unit in sorted(pyramid.roller.fleet.pending()):
+            pyramid.fleet.roll(tenant, unit)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ EXAMPLES = {
     "GET /v1/devices/{device}/series": Example("/v1/devices/{device}/series"),
     "GET /v1/devices/{device}/latest": Example("/v1/devices/{device}/latest"),
     "POST /v1/latest": Example("/v1/latest", {"devices": ["{device}"]}),
+    "GET /v1/fleet/series": Example("/v1/fleet/series"),
     "GET /v1/fleet/latest": Example("/v1/fleet/latest"),
     "GET /v1/devices": Example("/v1/devices"),
     "POST /v1/devices/batch": Example("/v1/devices/batch", {"devices": [{"name": "batched"}]}),
@@ -163,7 +164,7 @@ def test_a_tenant_sees_nothing_of_another(site: Site, route: Route) -> None:
 
 def test_a_list_of_one_tenant_has_nothing_of_another(site: Site) -> None:
     names_of(site, "umbra", SECRET)
-    for path in ("/v1/devices", "/v1/fleet/latest", "/v1/metrics", "/v1/admin/tokens", "/v1/status"):
+    for path in ("/v1/devices", "/v1/fleet/series", "/v1/fleet/latest", "/v1/metrics", "/v1/admin/tokens", "/v1/status"):
         for accept in ("application/json", "text/csv"):
             answer = site.client(Role.ADMIN, "acme").get(path, headers={"Accept": accept})
             assert SECRET not in answer.text

@@ -149,6 +149,8 @@ def test_the_outline_names_the_classes_of_every_tenant(engine: Engine) -> None:
         "telemetry_1min_90d",
         "telemetry_hourly_365d",
         "telemetry_daily_forever",
+        "fleet_telemetry_hourly_365d",
+        "fleet_partials_hourly_365d",
     ]
     engine.apply(tables_of(tenants))
     assert all(definition.exists for definition in outline(engine, tenants))

@@ -13,7 +13,7 @@ from widerow.catalog.tenants import Tenants
 from widerow.engine.port import Definition, Engine
 from widerow.model.errors import ConfigError, Unavailable
 from widerow.model.tenant import Tenant
-from widerow.schema.rollups import LEVELS, MARK_TABLES, rollups
+from widerow.schema.rollups import HOURS, LEVELS, MARK_TABLES, fleet, fleet_partials, rollups
 from widerow.schema.table import Table
 from widerow.schema.tables import DEVICE_VERSIONS, META, TABLES, telemetry
 
@@ -40,6 +40,7 @@ def tables_of(tenants: Tenants | None) -> list[Table]:
         *MARK_TABLES,
         *(telemetry(keep_us) for keep_us in sorted(raw)),
         *(rollups(level, keep_us) for level, keep_us in classes),
+        *(table(keep_us) for table in (fleet, fleet_partials) for level, keep_us in classes if level is HOURS),
     ]
 
 
