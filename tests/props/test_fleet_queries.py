@@ -50,7 +50,7 @@ def values(reply: Reply) -> Values:
 
 
 def by_hand(site: Site, span: TimeSpan, step: str, tz: str, *, by_type: bool, only: str | None) -> Values:
-    """From all reports, with nothing but NumPy."""
+    """From all reports, with nothing but NumPy. Texts say nothing here."""
     points = points_of(site.telemetry.read_many(TENANT, DEVICES, span))
     begins = steps_of(step, span, tz)(points.time_us).tolist()
     numbers: dict[tuple[str, ...], list[float]] = defaultdict(list)
@@ -65,7 +65,7 @@ def by_hand(site: Site, span: TimeSpan, step: str, tz: str, *, by_type: bool, on
     )
     for device, metric, time_us, number, begin in entries:
         type_ = TYPES.get(device)
-        if only not in (None, type_) or (by_type and type_ is None):
+        if np.isnan(number) or only not in (None, type_) or (by_type and type_ is None):
             continue
         key = (*([str(type_)] if by_type else []), metric, str(begin))
         numbers[key].append(number)

@@ -187,7 +187,7 @@ class Devices:
         more = limit is not None and next(found, None) is not None
         return Page(devices, cursor_of(shard_of(devices[-1].name), devices[-1].name) if more and devices else None)
 
-    def names(self, tenant: str, shard: int) -> Iterator[Names]:
+    def names_of_shard(self, tenant: str, shard: int) -> Iterator[Names]:
         """The names of the devices of a shard, in their order, some at a time. Nothing else of them is read."""
         return self._names(tenant, [shard])
 

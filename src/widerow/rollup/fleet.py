@@ -134,7 +134,7 @@ class Fleet:
         return first_types(summary_of_fleets(self.store.partials(tenant, range(SHARDS), span, beyond_us=GUARD_US)))
 
     def _names(self, tenant: str, shard: int) -> Iterator[list[str]]:
-        for chunk in self._devices.names(tenant, shard):
+        for chunk in self._devices.names_of_shard(tenant, shard):
             names = chunk.to_list()
             for start in range(0, len(names), _AT_ONCE):
                 yield names[start : start + _AT_ONCE]

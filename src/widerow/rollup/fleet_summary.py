@@ -18,13 +18,12 @@ from widerow.codec.stats import Stats
 from widerow.engine.rows import NEVER, Column, Rows
 from widerow.model.arrays import Codes, Flags, Ints
 from widerow.model.batch import CellKind, Cells
+from widerow.model.combine import in_order, united
 from widerow.model.combine import stacked as stacked_names
-from widerow.model.combine import united
 from widerow.model.names import Coded, Names
 from widerow.model.tags import tags
 from widerow.model.times import HOUR
 from widerow.rollup.aggregate import summary_of_rollups
-from widerow.rollup.gather import by_name
 from widerow.schema.rollups import FLEET_PERIOD_US, MOST_TYPES, PARTIALS_PERIOD_US
 
 ALL_TYPES = ""
@@ -62,7 +61,7 @@ def folded(parts: Sequence[FleetSummary]) -> FleetSummary:
     parts = [part for part in parts if len(part)]
     if not parts:
         return NOTHING
-    type_, metric = by_name(united([p.type for p in parts])), by_name(united([p.metric for p in parts]))
+    type_, metric = in_order(united([p.type for p in parts])), in_order(united([p.metric for p in parts]))
     start_us = np.concatenate([p.start_us for p in parts])
     order = np.lexsort((start_us, metric.codes, type_.codes))  # stable
     type_, metric, start_us = type_.take(order), metric.take(order), start_us[order]
@@ -76,7 +75,7 @@ def hours_of_devices(before: FleetSummary, hours: Sequence[Rows]) -> FleetSummar
     found = summary_of_rollups(hours, HOUR)
     if not len(found):
         return before
-    device = by_name(found.device)
+    device = in_order(found.device)
     order = np.argsort(device.codes, kind="stable")
     every = FleetSummary(
         Coded.constant(ALL_TYPES, len(order)),
