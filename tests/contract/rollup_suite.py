@@ -25,6 +25,7 @@ from widerow.rollup.repair import Repairer
 from widerow.rollup.roll import Roller
 from widerow.rollup.store import Rollups
 from widerow.rollup.verify import Finding, Kind, Verifier
+from widerow.rollup.versions import Versions
 from widerow.rollup.windows import Windows, WindowSettings
 from widerow.schema.rollups import LEVELS, Level, fleet, fleet_partials
 from widerow.schema.shards import SHARDS
@@ -71,7 +72,8 @@ class Site:
             self.windows,
             type_tags(self.catalog.attributes),
         )
-        self.fleet = Fleet(self.engine, self.rollups, self.roller.fleet, self.catalog, self.clock)
+        versions = Versions(self.clock, lambda _: None)  # this clock goes on when it is told to
+        self.fleet = Fleet(self.engine, self.rollups, self.roller.fleet, self.catalog, self.clock, versions)
         self.roller.recover()
 
     def write(self, reports: list[Report] | Batch, *, written: bool = True) -> None:

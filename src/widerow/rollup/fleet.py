@@ -87,13 +87,21 @@ def type_tags(attributes: Attributes) -> Callable[[str, Rows], Rows]:
 class Fleet:
     """Rolls the hours of fleets. `roll` and `recompute` are called by one thread at a time; the rest by any."""
 
-    def __init__(self, engine: Engine, rollups: Rollups, backlog: Backlog, catalog: Catalog, clock: Clock) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        rollups: Rollups,
+        backlog: Backlog,
+        catalog: Catalog,
+        clock: Clock,
+        versions: Versions | None = None,
+    ) -> None:
         """`backlog` is the roller's: hours that were rolled mark their fleet there."""
         self._engine, self._rollups, self._backlog, self._clock = engine, rollups, backlog, clock
         self._devices = catalog.devices
         self.store = FleetStore(engine, clock)
         self._lock = threading.Lock()
-        self._versions = Versions(clock)
+        self._versions = versions or Versions(clock)
         self._doubts: list[tuple[str, Mark]] = []
 
     def roll(self, tenant: Tenant, unit: Unit) -> Rolled:
