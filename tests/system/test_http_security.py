@@ -38,6 +38,7 @@ EXAMPLES = {
     "GET /v1/devices/{device}/series": Example("/v1/devices/{device}/series"),
     "GET /v1/devices/{device}/latest": Example("/v1/devices/{device}/latest"),
     "POST /v1/latest": Example("/v1/latest", {"devices": ["{device}"]}),
+    "POST /v1/query": Example("/v1/query", {"devices": ["{device}"], "step": "1h"}),
     "GET /v1/fleet/series": Example("/v1/fleet/series"),
     "GET /v1/fleet/latest": Example("/v1/fleet/latest"),
     "GET /v1/devices": Example("/v1/devices"),

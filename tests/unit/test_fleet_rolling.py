@@ -72,18 +72,18 @@ def test_an_hour_is_summed_up_for_all_devices_and_by_type(site: Site) -> None:
     }
 
 
-def test_shards_of_an_hour_that_are_marked_are_rolled_together(site: Site) -> None:
+def test_shards_of_an_hour_are_rolled_together_and_once(site: Site) -> None:
     for device in ("a", "b", "none"):
         report(site, device, 1.0)
     for unit in sorted(site.marks.pending()):
         site.roller.roll(TENANT, unit)
     units = sorted(site.roller.fleet.pending())
     assert len(units) == len({shard_of(name) for name in ("a", "b", "none")}) > 1
-    site.fleet.roll(TENANT, units[0])
+    site.fleet.roll(TENANT, *units)
     assert site.roller.fleet.pending() == {}
     site.engine.read.clear()  # type: ignore[attr-defined]
     assert site.fleet.roll(TENANT, units[1]).devices == 0
-    assert site.engine.read == [], "it was rolled with the first"  # type: ignore[attr-defined]
+    assert site.engine.read == [], "it is rolled already"  # type: ignore[attr-defined]
 
 
 def test_a_late_device_has_the_devices_of_one_shard_read(site: Site) -> None:

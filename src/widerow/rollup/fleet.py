@@ -104,17 +104,16 @@ class Fleet:
         self._versions = versions or Versions(clock)
         self._doubts: list[tuple[str, Mark]] = []
 
-    def roll(self, tenant: Tenant, unit: Unit) -> Rolled:
-        """Compute an hour again, with all its shards that are marked. A unit that is not has been rolled with another."""
+    def roll(self, tenant: Tenant, *units: Unit) -> Rolled:
+        """Compute an hour again, for shards of it that are marked. One that is not has been rolled meanwhile."""
         pending = self._backlog.pending()
-        units = sorted(u for u in pending if (u.tenant, u.start_us) == (unit.tenant, unit.start_us))
-        if unit not in units:
+        marked = [unit for unit in units if unit in pending]
+        if not marked:
             return Rolled(0)
         # Those that come within this millisecond may be of what is written after it was read.
-        taken_us = max(whole_ms(self._clock.now_us()) - MS, *(pending[u] for u in units))
-        devices = self.recompute(tenant, unit.start_us, [u.shard for u in units])
-        for one in units:
-            self._backlog.finish(one, taken_us)
+        taken_us = max(whole_ms(self._clock.now_us()) - MS, *(pending[unit] for unit in marked))
+        devices = self.recompute(tenant, marked[0].start_us, [unit.shard for unit in marked])
+        self._backlog.finish(marked, taken_us)
         return Rolled(devices)
 
     def recompute(self, tenant: Tenant, hour_us: int, shards: Iterable[int] = range(SHARDS)) -> int:
