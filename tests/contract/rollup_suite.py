@@ -63,6 +63,7 @@ class Site:
         self.windows = Windows(self.clock, settings, alone_from_us=alone_from_us)
         self.started = True
         self.catalog = Catalog(self.engine, self.clock)
+        versions = Versions(self.clock, lambda _: None)  # this clock goes on when it is told to
         self.roller = Roller(
             self.engine,
             self.telemetry,
@@ -71,8 +72,8 @@ class Site:
             self.clock,
             self.windows,
             type_tags(self.catalog.attributes),
+            versions,
         )
-        versions = Versions(self.clock, lambda _: None)  # this clock goes on when it is told to
         self.fleet = Fleet(self.engine, self.rollups, self.roller.fleet, self.catalog, self.clock, versions)
         self.roller.recover()
 

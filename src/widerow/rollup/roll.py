@@ -10,8 +10,6 @@ Rule 4: minutes that `Windows` has whole are written as they close, and an hour 
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -21,13 +19,14 @@ from widerow.engine.port import Engine, Span
 from widerow.engine.rows import Rows
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import GUARD_US, Tenant
-from widerow.model.times import DAY, HOUR, MS, SECOND, Clock, TimeSpan, whole_ms
+from widerow.model.times import DAY, HOUR, MS, Clock, TimeSpan
 from widerow.rollup.aggregate import coarser_of, minutes_of
 from widerow.rollup.backlog import Backlog
 from widerow.rollup.dirt import Dirt
 from widerow.rollup.marks import Marks
 from widerow.rollup.store import Rollups
 from widerow.rollup.unit import Unit
+from widerow.rollup.versions import Versions
 from widerow.rollup.windows import Windows
 from widerow.schema.rollups import DAYS, DIRTY_DAYS, DIRTY_FLEET, HOURS, MINUTES, Level
 from widerow.schema.shards import shards_of
@@ -62,6 +61,7 @@ class Roller:
         clock: Clock,
         windows: Windows | None = None,
         tagged: Callable[[str, Rows], Rows] = lambda _, rows: rows,
+        versions: Versions | None = None,
     ) -> None:
         """`tagged` puts on rows of hours what is stored with them of their devices."""
         self._engine, self._telemetry, self._rollups = engine, telemetry, rollups
@@ -70,8 +70,7 @@ class Roller:
         self.days, self.fleet = Backlog(engine, DIRTY_DAYS), Backlog(engine, DIRTY_FLEET)
         self.between: Callable[[], None] = lambda: None
         """Called between the parts of a roll, which may take seconds."""
-        self._lock = threading.Lock()
-        self._version_us = 0
+        self._versions = versions or Versions(clock)
 
     def recover(self) -> None:
         """Learn what processes before this one left to be rolled."""
@@ -102,7 +101,7 @@ class Roller:
                 device, time_us = part.keys["device_id"], np.asarray(part.keys["event_us"])[mine]
                 assert isinstance(device, Coded)
                 windows.spoil(name, device.take(mine), time_us - time_us % HOUR)
-        version_us = self._next_version()
+        version_us = self._versions.next()
         marks = self._telemetry.erasure.marks(name)
         written = False
         try:
@@ -154,7 +153,7 @@ class Roller:
         )
 
     def _roll_raw(self, tenant: Tenant, hour: TimeSpan, devices: Sequence[str]) -> None:
-        version_us = self._next_version()
+        version_us = self._versions.next()
         raw = self._telemetry.read_many(tenant, devices, hour, beyond_us=GUARD_US)
         minutes = minutes_of(tenant.name, raw, version_us=version_us)
         hours = coarser_of(tenant.name, [minutes], HOURS, version_us=version_us)
@@ -165,7 +164,7 @@ class Roller:
         self._write_hours(tenant, hour, devices, version_us, self._rollups.changes(tenant, MINUTES, minutes), hours)
 
     def _roll_minutes(self, tenant: Tenant, hour: TimeSpan, devices: Sequence[str]) -> None:
-        version_us = self._next_version()
+        version_us = self._versions.next()
         minutes = self._rollups.read(tenant, devices, MINUTES, hour, beyond_us=GUARD_US)
         hours = coarser_of(tenant.name, minutes, HOURS, version_us=version_us)
         self._write_hours(tenant, hour, devices, version_us, [], hours)
@@ -191,12 +190,12 @@ class Roller:
 
     def roll_day(self, tenant: Tenant, *units: Unit) -> Rolled:
         """Roll units of one day, from all its hours."""
-        taken_us = self._next_version()
+        taken_us = self._versions.next()
         devices = self.days.devices(units, taken_us)
         span = TimeSpan(units[0].start_us, units[0].start_us + DAY)
         for some in _parts(devices, _MINUTES_AT_ONCE):
             self.between()
-            version_us = self._next_version()
+            version_us = self._versions.next()
             hours = self._rollups.read(tenant, some, HOURS, span, beyond_us=GUARD_US)
             days = coarser_of(tenant.name, hours, DAYS, version_us=version_us)
             if self._telemetry.erasure.marks(tenant.name).any():
@@ -209,15 +208,6 @@ class Roller:
         """Remove what was rolled before that version."""
         for table, part, keys in self._rollups.places(tenant, devices, level, span, beyond_us=GUARD_US):
             self._engine.delete(table, keys, Span(part.start_us, part.stop_us), version_us=version_us - MS)
-
-    def _next_version(self) -> int:
-        with self._lock:
-            now_us = self._clock.now_us()
-            self._version_us = max(whole_ms(now_us), self._version_us + MS)
-            ahead_us = self._version_us - now_us
-        if ahead_us > 0:  # what is erased a moment later must be newer
-            time.sleep(min(ahead_us, 10 * MS) / SECOND)
-        return self._version_us
 
 
 def _parts(devices: Sequence[str], most: int) -> list[list[str]]:
