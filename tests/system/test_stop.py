@@ -15,7 +15,7 @@ from system.cycles import compare, report
 from system.ledger import Ledger
 from system.victim import Victim
 from system.writers import Load, Slice, sending
-from widerow.cli.sockets import SOCKET
+from widerow.server.sockets import SOCKET
 
 HOUR_US = 3_600_000_000
 STOPS_WITHIN_S = 5.0

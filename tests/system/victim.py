@@ -22,8 +22,8 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from system.ledger import Cells
-from widerow.cli.sockets import SOCKET, reachable
 from widerow.server.call import NEXT_HEADER
+from widerow.server.sockets import SOCKET, reachable
 from widerow.simulate.wire import Connection, Response, Target
 
 TENANTS: Mapping[str, Mapping[str, Any]] = {"acme": {}, "umbra": {"retention": {"raw": "7d"}}, "lund": {}}

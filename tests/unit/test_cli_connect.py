@@ -9,8 +9,8 @@ import pytest
 
 from widerow.cli.connect import Where, connect, resolve, store_folder
 from widerow.cli.failure import Failed, Misused
-from widerow.cli.sockets import is_served, reachable
 from widerow.model.errors import ConfigError
+from widerow.server.sockets import is_served, reachable
 
 
 def where(env: dict[str, str] | None = None, **given: str | None) -> Where:

@@ -22,9 +22,9 @@ from pathlib import Path
 
 from widerow.cli.api import Api
 from widerow.cli.failure import Failed, Misused
-from widerow.cli.sockets import SOCKET, is_served, reachable
 from widerow.config import Config, load
 from widerow.model.store import Embedded, InMemory, parse_store
+from widerow.server.sockets import SOCKET, is_served, reachable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

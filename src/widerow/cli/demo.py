@@ -21,9 +21,9 @@ from widerow.cli.connect import configuration
 from widerow.cli.failure import Failed
 from widerow.cli.serve import Host, Port, obey_signals, refuse_if_served, start_logging, warm_up
 from widerow.cli.simulate import FleetKind, Kind
-from widerow.cli.sockets import SOCKET, reachable
 from widerow.config import Config
 from widerow.model.times import MINUTE, SECOND, SystemClock
+from widerow.server.sockets import SOCKET, reachable
 
 LOG_EVERY_S = 10.0
 

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from widerow.cli.output import note
-from widerow.cli.sockets import SOCKET, reachable
 from widerow.config import Config
 from widerow.server.run import running
+from widerow.server.sockets import SOCKET, reachable
 from widerow.service import Service
 
 

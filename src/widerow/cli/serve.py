@@ -15,9 +15,9 @@ import typer
 from widerow.cli import output
 from widerow.cli.connect import configuration, store_folder
 from widerow.cli.failure import Failed
-from widerow.cli.sockets import SOCKET, is_served
 from widerow.config import Config
 from widerow.model.store import InMemory, parse_store
+from widerow.server.sockets import SOCKET, is_served
 
 if TYPE_CHECKING:
     from widerow.service import Service

@@ -109,9 +109,11 @@ class Unavailable(WiderowError):
 
     code = "unavailable"
 
-    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+    def __init__(self, message: str, *, retry_after_s: float = 1.0, code: str | None = None) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+        if code is not None:
+            self.code = code
 
 
 class Overloaded(Unavailable):

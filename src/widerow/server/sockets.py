@@ -1,4 +1,7 @@
-"""The socket of a served store, `PATH/serve.sock`: who answers there, and how to reach it whatever its path."""
+"""The socket of a served store, `PATH/serve.sock`: who answers there, and how to reach it whatever its path.
+
+Light, because every command looks there before it knows what it needs.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from widerow.cli.failure import Failed
+from widerow.model.errors import Forbidden, Unavailable
 
 SOCKET = "serve.sock"
 
@@ -25,13 +28,13 @@ def is_served(owner: Path) -> bool:
     except ConnectionRefusedError:
         return False
     except PermissionError:
-        raise Failed(
-            f"{owner} belongs to another user", code="permission", todo="run as the user that serves it, or use --server"
+        raise Forbidden(
+            f"{owner} belongs to another user; run as the user that serves it, or use the server's URL", code="permission"
         ) from None
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTSOCK):
             return False
-        raise Failed(f"{owner}: {error.strerror}", code="unreachable") from None
+        raise Unavailable(f"{owner}: {error.strerror}", code="unreachable") from None
     return True
 
 

@@ -1,0 +1,59 @@
+"""A store without a server: opened in this process, or reached through the socket of whoever serves it on this machine."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+
+from widerow.config import load
+from widerow.model.errors import NotFound
+from widerow.model.store import Embedded, is_shared, parse_store
+from widerow.server.inside import InsideTransport
+from widerow.server.sockets import SOCKET, is_served, reachable
+from widerow.service import Service
+
+_TICK_S = 0.2
+"""How soon the end of the program is seen."""
+
+
+@contextmanager
+def connected(store: str, *, create: bool, writes: bool, config: Path | None) -> Iterator[httpx.BaseTransport]:
+    """A way to ask a store, for as long as the context lasts. Rules as for commands: an embedded store that is being served
+    is its owner's, and opening makes none unless that is wanted.
+    """
+    place = parse_store(store)
+    if isinstance(place, Embedded):
+        owner = place.path / SOCKET
+        if is_served(owner):
+            with reachable(owner) as path:
+                yield httpx.HTTPTransport(uds=path)
+            return
+        if not create and not (place.path / "CURRENT").exists():
+            raise NotFound(f"there is no store at {place.path}: check the path, or give create=True", code="no-store")
+    named = os.environ.get("WIDEROW_CONFIG")
+    settings = load(config or (Path(named) if named else None))
+    # Whoever may write rolls up as well: there may be no other process that would.
+    writes = writes or not is_shared(store)
+    with Service.open(replace(settings, store=replace(settings.store, url=store)), writes=writes, rolls=writes) as service:
+        transport = InsideTransport(service)
+        try:
+            yield transport
+        finally:
+            transport.close()
+
+
+def close_with_program(closed: threading.Event, close: Callable[[], None]) -> None:
+    """See to it that what was forgotten is closed when the program ends: the threads of an open store would keep it alive."""
+
+    def watch() -> None:
+        while not closed.wait(_TICK_S):
+            if not threading.main_thread().is_alive():
+                close()
+
+    threading.Thread(target=watch, name="closer").start()
