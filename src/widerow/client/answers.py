@@ -26,7 +26,7 @@ _WHOLE = ("count", "devices")
 """Aggregates whose values are whole numbers."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Answer:
     """A table of points, one a row: whose (`device`, or what it was grouped by), `time`, `metric`, over steps `agg`, then
     `value` for numbers and `text` for texts.
@@ -43,6 +43,11 @@ class Answer:
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Answer: {len(self):,} rows of {', '.join(self.table.schema.names)}; used {dict(self.used)}, next {self.next}>"
+        )
 
     def arrow(self) -> pa.Table:
         """A pyarrow.Table."""
@@ -96,9 +101,7 @@ class Written:
     """The first 1,000 of each request; fewer than `refused` if there were more."""
 
     def __add__(self, other: Written) -> Written:
-        return Written(
-            self.accepted + other.accepted, self.refused + other.refused, (*self.refusals, *other.refusals)
-        )
+        return Written(self.accepted + other.accepted, self.refused + other.refused, (*self.refusals, *other.refusals))
 
 
 def answer_of(response: httpx.Response, where: str) -> Answer:

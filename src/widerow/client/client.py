@@ -12,9 +12,7 @@ Rule 3: an answer is whole, or says what it leaves out, or is an error.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self, TypeAlias, TypedDict
@@ -25,7 +23,7 @@ import pyarrow as pa
 from widerow.client.answers import ARROW, Answer, Written, answer_of, whole
 from widerow.client.connection import Connection, in_path
 from widerow.client.reports import Reports, send_reports
-from widerow.model.errors import Conflict, Rejected
+from widerow.model.errors import Rejected
 
 Time: TypeAlias = datetime | str | int
 Names: TypeAlias = str | Sequence[str]
@@ -63,7 +61,7 @@ class Client:
             http = httpx.Client(base_url=url.rstrip("/"), headers=headers, timeout=timeout_s)
         except (httpx.InvalidURL, UnicodeError) as error:
             raise Rejected(f"url {url!r}: {error}", code="usage") from None
-        self._begin(Connection(http, url, tenant))
+        self._connection = Connection(http, url, tenant)
 
     @classmethod
     def open(
@@ -74,47 +72,29 @@ class Client:
         create: bool = False,
         writes: bool = False,
         config: str | Path | None = None,
-        timeout_s: float = 30,
+        timeout_s: float | None = None,
     ) -> Self:
-        """The same on a store in this process, without a server: `rocksdb:PATH`, `cassandra://...`, `bigtable://...`, `memory:`.
+        """The same on a store, without a server: `rocksdb:PATH`, `cassandra://...`, `bigtable://...` or `memory:`.
 
         A `rocksdb:` store that is being served is reached through its owner. `create` makes the store and the tenant if
         they are not there; in `memory:` the tenant is always made. `writes` is for stores that processes share: it takes the
         writer's lease, without which `write` raises `Unavailable`. Settings and credentials come from `config` (or
-        WIDEROW_CONFIG) and the environment.
+        WIDEROW_CONFIG) and the environment. There is no timeout unless you give one: a store that is new to a machine is
+        compiled for it, once, and what a question may take is limited by `query.timeout_s`. When the main thread ends, a
+        store that is still open is closed.
         """
-        from widerow.client.embedded import close_with_program, connected  # noqa: PLC0415 - brings the whole platform
+        from widerow.client.embedded import open_store  # noqa: PLC0415 - brings the whole platform
 
-        client = cls.__new__(cls)
         file = None if config is None else Path(config)
-        with ExitStack() as stack:
-            transport = stack.enter_context(connected(store, create=create, writes=writes, config=file))
-            # No proxy and no .netrc of the environment has a say in what happens on this machine.
-            http = httpx.Client(base_url="http://localhost", transport=transport, timeout=timeout_s, trust_env=False)
-            stack.callback(http.close)
-            client._begin(Connection(http, store, tenant))
-            if create or store.startswith("memory:"):
-                client._make_tenant(tenant)
-            client._stack = stack.pop_all()
-        close_with_program(client._closed, client.close)
+        client = cls.__new__(cls)
+        client._connection = open_store(  # noqa: SLF001 - one without a URL
+            store, tenant, create=create, writes=writes, config=file, timeout_s=timeout_s
+        )
         return client
-
-    def _begin(self, connection: Connection) -> None:
-        self._connection = connection
-        self._stack, self._closed, self._closing = ExitStack(), threading.Event(), threading.Lock()
-        self._stack.callback(connection.close)
-
-    def _make_tenant(self, name: str) -> None:
-        try:
-            self._connection.send("POST", "/v1/admin/tenants", body={"name": name})
-        except Conflict:
-            pass  # it is there
 
     def close(self) -> None:
         """Let go of the server or the store. Once is enough, and twice is harmless."""
-        with self._closing:
-            self._stack.close()
-            self._closed.set()
+        self._connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -217,8 +197,9 @@ class Client:
     ) -> Answer:
         """A question about many devices, named or by what they have: of each of them, of groups, or of those at the top.
 
-        `group_by` is of `device`, `type`, `location`, `tag:NAME`; none of them (`[]`): all devices together. `top=10, by="max"`
-        is of the ten devices with the greatest maximum, best first. An answer with more than `limit` points is refused.
+        `group_by` is of `device`, `type`, `location`, `tag:NAME`; none of them (`[]`): all devices together.
+        `top=10, by="max"` is of the ten devices with the greatest maximum, best first. An answer with more than `limit`
+        points is refused.
         """
         given = {
             "devices": None if devices is None else _names(devices),
@@ -257,9 +238,7 @@ class Client:
         asked = _question(metrics, start, end, step=step, agg=agg, tz=tz, fill=fill, group_by=group_by)
         return self._ask("GET", "/v1/fleet/series", params={**_match(match), **asked})
 
-    def latest(
-        self, devices: Names | None = None, *, match: Match | None = None, metrics: Names | None = None
-    ) -> Answer:
+    def latest(self, devices: Names | None = None, *, match: Match | None = None, metrics: Names | None = None) -> Answer:
         """The newest value of each metric: of the devices named, of those that match, or of all. Those that are unknown or
         silent have none.
         """
@@ -341,5 +320,5 @@ def _time(given: Time) -> str:
             raise Rejected(f"time {given} has no zone: give datetime(..., tzinfo=UTC), or {given.isoformat()}Z", code="time")
         return given.isoformat()
     if isinstance(given, bool) or not isinstance(given, str | int):
-        raise Rejected(f"time {given!r}: give an aware datetime, RFC 3339, epoch milliseconds, or relative: -1h", code="time")
+        raise Rejected(f"time {given!r}: give an aware datetime, RFC 3339, epoch ms, or relative: -1h", code="time")
     return str(given)

@@ -8,7 +8,9 @@ Rule 2: parameters of None are left out; the tenant goes with every request.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 from urllib.parse import quote
 
@@ -41,11 +43,18 @@ _BY_STATUS: dict[int, type[WiderowError]] = {
 class Connection:
     """A server, wherever it is. Safe to share between threads."""
 
-    def __init__(self, http: httpx.Client, where: str, tenant: str | None) -> None:
+    def __init__(self, http: httpx.Client, where: str, tenant: str | None, behind: ExitStack | None = None) -> None:
+        """`behind`: what is to be closed with it."""
         self._http, self.where, self.tenant = http, where, tenant
+        self._behind, self._closing, self.closed = behind or ExitStack(), threading.Lock(), threading.Event()
 
     def close(self) -> None:
-        self._http.close()
+        with self._closing:
+            try:
+                self._http.close()
+                self._behind.close()
+            finally:
+                self.closed.set()
 
     def send(
         self,

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import httpx
 
+from widerow.client.connection import Connection
 from widerow.config import load
-from widerow.model.errors import NotFound
-from widerow.model.store import Embedded, is_shared, parse_store
+from widerow.model.errors import Conflict, NotFound
+from widerow.model.store import Embedded, InMemory, is_shared, parse_store
 from widerow.server.inside import InsideTransport
 from widerow.server.sockets import SOCKET, is_served, reachable
 from widerow.service import Service
@@ -22,8 +23,26 @@ _TICK_S = 0.2
 """How soon the end of the program is seen."""
 
 
+def open_store(
+    store: str, tenant: str, *, create: bool, writes: bool, config: Path | None, timeout_s: float | None
+) -> Connection:
+    """See `Client.open`."""
+    with ExitStack() as stack:
+        transport = stack.enter_context(_connected(store, create=create, writes=writes, config=config))
+        # No proxy and no .netrc of the environment has a say in what happens on this machine.
+        http = httpx.Client(base_url="http://localhost", transport=transport, timeout=timeout_s, trust_env=False)
+        stack.callback(http.close)
+        if create or isinstance(parse_store(store), InMemory):
+            with suppress(Conflict):  # it is there
+                Connection(http, store, None).send("POST", "/v1/admin/tenants", body={"name": tenant})
+        connection = Connection(http, store, tenant, stack.pop_all())
+    if isinstance(transport, InsideTransport):
+        _close_with_the_program(connection)
+    return connection
+
+
 @contextmanager
-def connected(store: str, *, create: bool, writes: bool, config: Path | None) -> Iterator[httpx.BaseTransport]:
+def _connected(store: str, *, create: bool, writes: bool, config: Path | None) -> Iterator[httpx.BaseTransport]:
     """A way to ask a store, for as long as the context lasts. Rules as for commands: an embedded store that is being served
     is its owner's, and opening makes none unless that is wanted.
     """
@@ -48,12 +67,12 @@ def connected(store: str, *, create: bool, writes: bool, config: Path | None) ->
             transport.close()
 
 
-def close_with_program(closed: threading.Event, close: Callable[[], None]) -> None:
-    """See to it that what was forgotten is closed when the program ends: the threads of an open store would keep it alive."""
+def _close_with_the_program(connection: Connection) -> None:
+    """What nobody closes is closed when the program ends: the threads of an open store would keep it from ending."""
 
     def watch() -> None:
-        while not closed.wait(_TICK_S):
+        while not connection.closed.wait(_TICK_S):
             if not threading.main_thread().is_alive():
-                close()
+                connection.close()
 
     threading.Thread(target=watch, name="closer").start()

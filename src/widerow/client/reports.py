@@ -1,7 +1,7 @@
 """Reports on their way out: dicts as JSON, tables as Arrow, in requests of a size that servers take.
 
 Rule 1: a refusal names the place in what the caller gave, however it was cut.
-Rule 2: a request that a server finds too large is cut in two. Nothing of it was stored, and servers differ in what they take.
+Rule 2: a request that a server finds too large is cut in two: nothing of it was stored, and servers differ in their limits.
 """
 
 from __future__ import annotations
@@ -51,9 +51,7 @@ def send_reports(connection: Connection, reports: Reports) -> Written:
 def _send(connection: Connection, part: Any, at: int, encode: Callable[[Any], bytes], media_type: str) -> Written:
     """Store the reports from the place `at` on."""
     try:
-        response = connection.send(
-            "POST", _PATH, content=encode(part), headers={"Content-Type": media_type}, also=_REFUSED
-        )
+        response = connection.send("POST", _PATH, content=encode(part), headers={"Content-Type": media_type}, also=_REFUSED)
     except TooLarge:
         half = len(part) // 2
         if not half:
