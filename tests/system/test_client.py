@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from itertools import count
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import polars as pl
 import pyarrow as pa
@@ -18,10 +20,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from servers.bigtable import Bigtable
 from widerow import Client, NotFound, Rejected, Unavailable, WiderowError, Written
 from widerow.client import client as client_module
 from widerow.config import load
-from widerow.model.errors import Forbidden, QueryLimit, TooLarge, Unauthorized
+from widerow.model.errors import Forbidden, NotTheWriter, QueryLimit, TooLarge, Unauthorized
 from widerow.model.tenant import Tenant
 from widerow.model.token import Role
 from widerow.server.run import running
@@ -151,6 +154,8 @@ class TestEverywhere:
         )
         assert client.write(table) == Written(2, 0)
         assert client.write(table.to_batches()[0]) == Written(2, 0)
+        frame = pl.DataFrame(table).with_columns(pl.col("device", "tag:shift").cast(pl.Categorical))
+        assert client.write(frame) == Written(2, 0)
         rows = client.series(device, tags=True).rows()
         assert [(row["value"], row["tags"]) for row in rows] == [(2.5, None), (1.0, '{"shift":"a"}')]
 
@@ -324,6 +329,23 @@ class TestEverywhere:
             assert list(threads.map(work, names)) == [[0.0, 1.0, 2.0, 3.0, 4.0]] * len(names)
 
 
+# -- the guide
+
+
+def test_the_examples_of_the_guide_run(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "python.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 6
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TOKEN", served.token)
+    names: dict[str, Any] = {}
+    try:
+        for block in blocks:
+            exec(block.replace("http://127.0.0.1:8080", served.url), names)
+    finally:
+        names["client"].close()
+
+
 # -- who may
 
 
@@ -360,6 +382,20 @@ def test_opening_makes_no_store_unless_that_is_wanted(tmp_path: Path, config: Pa
         Client.open("memory:", tenant="Not a slug!")
 
 
+def test_a_shared_store_is_written_to_with_its_lease(
+    bigtable_server: Bigtable, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", bigtable_server.address)
+    store = bigtable_server.store_url(f"c{uuid4().hex[:8]}")
+    with Client.open(store, tenant="acme", create=True, writes=True, config=config) as writer:
+        assert writer.write({"device": "d", "values": {"t": 1}}) == Written(1, 0)
+        with Client.open(store, tenant="acme", config=config) as reader:
+            assert [row["value"] for row in reader.series("d")] == [1.0]
+            with pytest.raises(NotTheWriter) as refused:
+                reader.write({"device": "d", "values": {"t": 2}})
+            assert refused.value.code == "no-lease"
+
+
 def test_a_closed_client_says_so(config: Path) -> None:
     client = Client.open("memory:", tenant="acme", config=config)
     before = threading.active_count()
@@ -368,6 +404,26 @@ def test_a_closed_client_says_so(config: Path) -> None:
     assert threading.active_count() < before
     with pytest.raises(Unavailable, match="was closed"):
         client.latest()
+
+
+def test_closing_leaves_nobody_waiting(config: Path) -> None:
+    client = Client.open("memory:", tenant="acme", config=config)
+    client.write([{"device": f"d{i}", "values": {"t": i}} for i in range(500)])
+    asking = threading.Barrier(5)
+
+    def ask() -> str:
+        asking.wait()
+        try:
+            while True:
+                client.latest()
+        except Unavailable as error:
+            return error.code
+
+    with ThreadPoolExecutor(4) as threads:
+        waiting = [threads.submit(ask) for _ in range(4)]
+        asking.wait()
+        client.close()
+        assert {one.result(timeout=60) for one in waiting} <= {"unreachable", "unavailable"}
 
 
 def test_a_program_that_forgets_to_close_ends_and_loses_nothing(tmp_path: Path, config: Path) -> None:

@@ -73,9 +73,12 @@ def test_an_answer_that_was_cut_off_is_an_error() -> None:
 def test_who_is_no_widerow_server_is_found_out() -> None:
     with pytest.raises(Unavailable, match="is it a Widerow server"):
         asked(response(b"<html>", "Content-Length: 6", kind="text/html"))
-    with answering(response(b"[]", "Content-Length: 2")) as url, Client(url) as client:
-        with pytest.raises(Unavailable, match="is it a Widerow server"):
-            client.device("d")
+    with (
+        answering(response(b"[]", "Content-Length: 2")) as url,
+        Client(url) as client,
+        pytest.raises(Unavailable, match="is it a Widerow server"),
+    ):
+        client.device("d")
     with pytest.raises(Unavailable) as unknown:
         asked(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 4\r\n\r\nnope")
     assert (unknown.value.code, str(unknown.value)) == ("unavailable", "HTTP 502: nope")
@@ -87,9 +90,12 @@ def test_nobody_there_and_no_answer_in_time() -> None:
     with Client(f"http://127.0.0.1:{port}") as client, pytest.raises(Unavailable) as nobody:
         client.latest()
     assert nobody.value.code == "unreachable"
-    with answering(b"HTTP/1.1 200 OK\r\n", hold=True) as url, Client(url, timeout_s=0.2) as client:
-        with pytest.raises(Unavailable) as late:
-            client.latest()
+    with (
+        answering(b"HTTP/1.1 200 OK\r\n", hold=True) as url,
+        Client(url, timeout_s=0.2) as client,
+        pytest.raises(Unavailable) as late,
+    ):
+        client.latest()
     assert late.value.code == "timeout"
 
 
