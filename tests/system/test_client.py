@@ -261,6 +261,16 @@ class TestEverywhere:
         days = client.series(device, start=start, step="1d", agg="max", tz="Asia/Kolkata", fill="null")
         assert {row["time"].astimezone(UTC).strftime("%H:%M") for row in days} == {"18:30"}
 
+    def test_texts_have_states(self, client: Client) -> None:
+        device = new_device()
+        at = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
+        for minute, state in ((0, "run"), (10, "stop"), (30, "run")):
+            client.write({"device": device, "time": at + timedelta(minutes=minute), "values": {"state": state}})
+        (row,) = client.series(device, start=at, end=at + timedelta(hours=1), step="1h", agg="states").rows()
+        assert row["value"] == {"run": {"seconds": 600.0, "count": 2}, "stop": {"seconds": 1200.0, "count": 1}}
+        (row,) = client.series(device, start=at, end=at + timedelta(hours=1), step="1h", agg="last")
+        assert row["value"] == "run"
+
     def test_many_devices_are_asked_together(self, client: Client) -> None:
         hall, at = f"hall {next(_numbers)}", minutes_ago(5)
         names = [new_device() for _ in range(4)]
