@@ -98,6 +98,13 @@ def describe(client: Client, *devices: dict[str, Any]) -> None:
     client._connection.send("POST", "/v1/devices/batch", body={"devices": devices})
 
 
+COLUMNS = {
+    "device": pl.String(),
+    "time": pl.Datetime("us", "UTC"),
+    "metric": pl.String(),
+    "value": pl.Float64(),
+    "text": pl.String(),
+}
 Values = dict[str, float | str]
 REPORTS = st.dictionaries(
     st.integers(0, 3_000_000_000).map(lambda us: timedelta(microseconds=us)),
@@ -129,8 +136,7 @@ class TestEverywhere:
             }
             for (time, name), value in points.items()
         ]
-        schema = {"device": pl.String, "time": pl.Datetime("us", "UTC"), "metric": pl.String}
-        frame = pl.DataFrame(long, schema={**schema, "value": pl.Float64, "text": pl.String})
+        frame = pl.DataFrame(long, schema=COLUMNS)
         sent: Any = frame if form == "frame" else frame.to_arrow()
         if form == "dicts":
             sent = ({"device": device, "time": start + after, "values": values} for after, values in reports.items())
