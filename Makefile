@@ -14,10 +14,10 @@ FETCHED = $${WIDEROW_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/widerow}
 CACHES := .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache site build dist bench/results
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run servers test test-cluster test-year check format bench crash fuzz dist lock clean
+.PHONY: help setup run servers test test-cluster test-year check format bench crash crash-rollups fuzz dist lock clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  Variables: PYTHON=$(PYTHON)  PORT=$(PORT)  DATA=$(DATA)  N= (how many)  ARGS= (passed on)"
 
@@ -62,6 +62,9 @@ bench: setup ## Measure ingest and queries (ARGS=--quick to see that it works)
 
 crash: setup ## Kill the server N times and look for lost or invented reports
 	$(BIN)/python -m tests.system.crash --cycles $(or $(N),100) $(ARGS)
+
+crash-rollups: setup ## Kill what rolls N times, at named points, and verify
+	$(BIN)/python -m tests.system.rollup_kills --cycles $(or $(N),50) $(ARGS)
 
 fuzz: setup ## Feed N hostile inputs to each decoder
 	$(BIN)/python -m tests.fuzz.run --count $(or $(N),1000000) $(ARGS)

@@ -74,6 +74,9 @@ POINTS = (
     Point("before a day", "write", "telemetry_daily", "before"),
     Point("a day is there, its marks are as well", "write", "telemetry_daily", "after"),
     Point("the marks of a day are gone", "delete", "dirty_days", "after"),
+    Point("a shard of the fleet is there, its hour is not", "write", "fleet_partials", "within"),
+    Point("the fleet's hour is there, its marks are as well", "write", "fleet_telemetry", "after"),
+    Point("the marks of the fleet's hour are gone", "delete", "dirty_fleet", "after"),
 )
 
 
@@ -243,6 +246,8 @@ def _roll_all(service: Service, tenant: Tenant) -> None:
         roller.roll(tenant, unit)
     for unit in sorted(roller.days.pending()):
         roller.roll_day(tenant, unit)
+    for unit in sorted(roller.fleet.pending()):
+        service.pyramid.fleet.roll(tenant, unit)
 
 
 def _alone(work: Callable[[], str | None]) -> tuple[int, str]:

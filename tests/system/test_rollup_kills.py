@@ -1,0 +1,19 @@
+"""A process that rolls is killed at every named point once: the short version of `make crash-rollups`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_killed_at_any_point_of_a_roll_nothing_is_wrong() -> None:
+    # Its processes are forked, which is only safe where nothing else runs: so it is a process of its own.
+    command = [sys.executable, "-m", "tests.system.rollup_kills", "--cycles", "15"]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False, timeout=280)
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "killed 15 times at 15 of 15 points" in done.stdout, done.stdout
