@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 
 from contract.chaos_suite import ChaosSuite
+from contract.rollup_stories import RollupStories
 from contract.rollup_suite import RollupSuite
 from contract.telemetry_suite import TelemetrySuite
 from servers.cassandra import Cassandra
@@ -27,13 +28,13 @@ def clock() -> ManualClock:
     return ManualClock(NOW)
 
 
-class TestOnMemory(TelemetrySuite, RollupSuite, ChaosSuite):
+class TestOnMemory(TelemetrySuite, RollupSuite, ChaosSuite, RollupStories):
     @pytest.fixture
     def engine(self, clock: ManualClock) -> Engine:
         return MemoryEngine(clock)
 
 
-class TestOnRocksDB(TelemetrySuite, RollupSuite, ChaosSuite):
+class TestOnRocksDB(TelemetrySuite, RollupSuite, ChaosSuite, RollupStories):
     @pytest.fixture
     def engine(self, clock: ManualClock, tmp_path: Path) -> Iterator[Engine]:
         engine = RocksEngine(tmp_path, clock=clock)
@@ -41,7 +42,7 @@ class TestOnRocksDB(TelemetrySuite, RollupSuite, ChaosSuite):
         engine.close()
 
 
-class TestOnCassandra(TelemetrySuite, RollupSuite, ChaosSuite):
+class TestOnCassandra(TelemetrySuite, RollupSuite, ChaosSuite, RollupStories):
     @pytest.fixture
     def engine(self, clock: ManualClock, cassandra_server: Cassandra) -> Iterator[Engine]:
         settings = CassandraSettings(
@@ -54,7 +55,7 @@ class TestOnCassandra(TelemetrySuite, RollupSuite, ChaosSuite):
 
 
 @pytest.mark.usefixtures("bigtable_host")
-class TestOnBigtable(TelemetrySuite, RollupSuite, ChaosSuite):
+class TestOnBigtable(TelemetrySuite, RollupSuite, ChaosSuite, RollupStories):
     @pytest.fixture
     def engine(self, clock: ManualClock) -> Iterator[Engine]:
         settings = BigtableSettings(age_margin_us=50 * 365 * DAY)  # the server's clock is another
