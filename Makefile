@@ -59,6 +59,7 @@ format: setup ## Let ruff format and fix the sources
 bench: setup ## Measure ingest and queries (ARGS=--quick to see that it works)
 	$(BIN)/python -m bench.ingest $(ARGS)
 	$(BIN)/python -m bench.query $(ARGS)
+	$(BIN)/python -m bench.steps $(ARGS)
 
 crash: setup ## Kill the server N times and look for lost or invented reports
 	$(BIN)/python -m tests.system.crash --cycles $(or $(N),100) $(ARGS)

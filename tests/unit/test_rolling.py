@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from contract.rollup_suite import TENANT, Site
@@ -11,7 +14,8 @@ from widerow.model.errors import NotFound, Unavailable
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, SECOND, ManualClock
 from widerow.rollup.roll import Rolled
-from widerow.rollup.rolling import Rolling, RollingSettings
+from widerow.rollup.rolling import Rolling, RollingSettings, _in_turns
+from widerow.rollup.unit import Unit
 from widerow.schema.shards import shard_of
 
 HOUR_US = 1_800_000_000_000_000 // HOUR * HOUR
@@ -93,3 +97,43 @@ def test_the_thread_rolls_and_stops(site: Site) -> None:
         rolling._stopping.wait(0.01)
     rolling.stop()
     assert done == [("hour", Rolled(1, 1))]
+
+
+def test_tenants_take_turns() -> None:
+    def check(due: list[tuple[str, int, int]], want: list[tuple[str, list[int]]]) -> None:
+        found = _in_turns(sorted(Unit(*unit) for unit in due))
+        assert [(tenant, [unit.start_us for unit in units]) for tenant, units in found] == want
+
+    check([], [])
+    check([("a", 1, 0), ("a", 1, 5)], [("a", [1, 1])])
+    backlog = [("a", hour, 0) for hour in range(4)]
+    check([*backlog, ("b", 9, 0), ("b", 9, 1)], [("a", [0]), ("b", [9, 9]), ("a", [1]), ("a", [2]), ("a", [3])])
+
+
+def test_a_tenant_for_which_something_breaks_waits_and_the_others_go_on(
+    site: Site, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report(site, HOUR_US - HOUR)
+    other = replace(TENANT, name="other")
+    site.marks.again("other", "b", np.array([HOUR_US - HOUR]))
+    site.clock.time_us += MINUTE
+    asked: list[str] = []
+    roll = site.roller.roll
+
+    def breaks(tenant: Tenant, *units: Unit) -> Rolled:
+        asked.append(tenant.name)
+        if tenant.name == TENANT.name:
+            raise ZeroDivisionError
+        return roll(tenant, *units)
+
+    monkeypatch.setattr(site.roller, "roll", breaks)
+    known = {TENANT.name: TENANT, "other": other}
+    rolling = Rolling(site.marks, site.roller, known.__getitem__, site.clock, SETTINGS)
+    assert rolling.roll_due() == 1
+    assert rolling.roll_due() == 0
+    assert asked == [TENANT.name, "other"], "it is not tried at once"
+    site.clock.time_us += 10 * SECOND
+    monkeypatch.undo()
+    rolling = Rolling(site.marks, site.roller, known.__getitem__, site.clock, SETTINGS)
+    assert rolling.roll_due() == 1
+    assert "rolling for acme failed" in caplog.text

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from widerow.catalog.devices import Devices
@@ -17,11 +18,18 @@ from widerow.engine.memory import MemoryEngine
 from widerow.engine.port import Engine
 from widerow.engine.rocksdb import RocksEngine
 from widerow.engine.rows import rows_of
+from widerow.model.batch import Report, batch_of
 from widerow.model.device import Device
 from widerow.model.errors import ConfigError
 from widerow.model.tenant import Retention, Tenant
-from widerow.model.times import DAY, MS, ManualClock
+from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND, ManualClock, TimeSpan
+from widerow.rollup.marks import Marks
+from widerow.rollup.roll import Roller
+from widerow.rollup.store import Rollups
+from widerow.rollup.versions import Versions
+from widerow.schema.rollups import HOURS
 from widerow.schema.tables import DEVICE_VERSIONS, DEVICES, LAST_SEEN, TABLES
+from widerow.telemetry.store import Telemetry, TelemetrySettings
 
 CLOCK = ManualClock(1_800_000_000_000_000)
 ACME = Tenant(name="acme")
@@ -154,3 +162,35 @@ def test_the_outline_names_the_classes_of_every_tenant(engine: Engine) -> None:
     ]
     engine.apply(tables_of(tenants))
     assert all(definition.exists for definition in outline(engine, tenants))
+
+
+def test_what_a_release_without_rollups_stored_is_rolled_up_later(tmp_path: Path) -> None:
+    """Every hour that has reports is marked, whatever the width of its bucket."""
+    now_us = CLOCK.time_us
+    for engine in (MemoryEngine(CLOCK), RocksEngine(tmp_path, clock=CLOCK)):
+        bring_up(engine, (1, 1), {})
+        tenant = Tenants(engine, CLOCK).create(Tenant(name="acme", retention=Retention(raw_us=7 * DAY)))
+        settings = TelemetrySettings(max_future_us=HOUR, refresh_us=SECOND)
+        telemetry = Telemetry(engine, CLOCK, settings)
+        old_us = now_us - now_us % (6 * HOUR) - 5 * HOUR
+        times = {"a": [old_us, old_us + 3 * HOUR], "b": [old_us + 90 * MINUTE]}
+        for device, some in times.items():
+            telemetry.write(tenant, batch_of([Report(device, at, {"x": 1.0}, {}, now_us) for at in some]))
+        bring_up(engine)
+        assert stored_version(engine) == SCHEMA
+        site = Roller(
+            engine,
+            telemetry,
+            Rollups(engine, CLOCK, telemetry.erasure),
+            (marks := Marks(engine, CLOCK)),
+            CLOCK,
+            versions=Versions(CLOCK, lambda _: None),
+        )
+        site.recover()
+        for unit in sorted(marks.pending()):
+            site.roll(tenant, unit)
+        for device, some in times.items():
+            found = Rollups(engine, CLOCK, telemetry.erasure).read(tenant, [device], HOURS, TimeSpan(0, now_us))
+            hours = sorted(hour for rows in found for hour in np.asarray(rows.keys["start_us"]).tolist())
+            assert hours == sorted(at - at % HOUR for at in some)
+        engine.close()

@@ -11,18 +11,22 @@ from typing import TypeAlias
 
 from widerow.catalog.tenants import Tenants
 from widerow.engine.port import Definition, Engine
+from widerow.engine.rows import rows_of
 from widerow.model.errors import ConfigError, Unavailable
-from widerow.model.tenant import Tenant
-from widerow.schema.rollups import HOURS, LEVELS, MARK_TABLES, fleet, fleet_partials, rollups
+from widerow.model.tenant import WIDTHS_US, Tenant
+from widerow.model.times import HOUR, MS, SystemClock
+from widerow.schema.rollups import DIRTY, HOURS, LEVELS, MARK_TABLES, fleet, fleet_partials, rollups
+from widerow.schema.shards import shard_of
 from widerow.schema.table import Table
 from widerow.schema.tables import DEVICE_VERSIONS, META, TABLES, telemetry
 
 Version: TypeAlias = tuple[int, int]
 
-SCHEMA: Version = (1, 2)
+SCHEMA: Version = (2, 0)
+"""From 2 on reports are marked to be rolled up: a release that does not would leave some that never are."""
 STEPS: dict[Version, Callable[[Engine], None]] = {
     (1, 1): lambda engine: engine.apply([DEVICE_VERSIONS]),
-    (1, 2): lambda engine: engine.apply(MARK_TABLES),
+    (2, 0): lambda engine: _mark_everything(engine),  # noqa: PLW0108 - it stands further down
 }
 """What brings a store from the version before to this one. May be interrupted and repeated."""
 
@@ -71,6 +75,23 @@ def bring_up(engine: Engine, schema: Version = SCHEMA, steps: dict[Version, Call
             if not engine.put_if(META, _KEY, {"body": _written(version)}, {"body": _written(found)}):
                 raise Unavailable("another process is changing the schema: try again in a moment")
             found = version
+
+
+def _mark_everything(engine: Engine) -> None:
+    """Have every hour rolled up that there are reports of: a look at each partition, and a mark for each hour in it."""
+    engine.apply(MARK_TABLES)
+    tables = [table for table in tables_of(Tenants(engine, SystemClock())) if "bucket" in [c.name for c in table.partition]]
+    engine.apply(tables)
+    for table in tables:
+        for rows in engine.scan(table, None, limit=1):
+            marks = {}
+            for i in range(len(rows)):
+                tenant, device, bucket, *_ = rows.key(table, i)
+                # Only the widest buckets begin every six hours, but others do as well. A mark too many costs a look.
+                width_us = WIDTHS_US[-1] if int(bucket) % WIDTHS_US[-1] == 0 else HOUR
+                for hour_us in range(int(bucket) - int(bucket) % HOUR, int(bucket) + width_us, HOUR):
+                    marks[tenant, shard_of(str(device)), hour_us, device] = {"since_us": float(MS)}
+            engine.write([(DIRTY, rows_of(DIRTY, list(marks.items()), version_us=MS))])
 
 
 def _written(version: Version) -> str:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, zip_longest
 from typing import Protocol
 
 from widerow.model.errors import NotFound, WiderowError
 from widerow.model.tenant import Tenant
-from widerow.model.times import DAY, HOUR, MINUTE, SECOND, Clock
+from widerow.model.times import DAY, HOUR, MINUTE, SECOND, Clock, format_duration
 from widerow.rollup.marks import Marks
 from widerow.rollup.roll import Rolled, Roller
 from widerow.rollup.unit import Unit
@@ -25,6 +25,9 @@ from widerow.rollup.windows import Windows
 log = logging.getLogger(__name__)
 
 _CLOSE_EVERY_US = SECOND // 2
+_LONGEST_PASS_US = 10 * SECOND
+_WAIT_US = 10 * SECOND
+"""After something failed for a tenant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,10 @@ class RollingSettings:
     settle_us: int = 10 * SECOND
     longest_us: int = 5 * MINUTE
     every_s: float = 1.0
+
+
+class _Stopped(Exception):
+    """The thread was told to stop in the middle of a roll."""
 
 
 class FleetRoller(Protocol):
@@ -55,24 +62,22 @@ class _Line:
     first_seen_us: dict[Unit, int] = field(default_factory=dict)
 
     def due(self, now_us: int, s: RollingSettings) -> list[Unit]:
-        """What is to be rolled now, oldest first."""
+        """What is to be rolled now; of each tenant the oldest first."""
         pending = self.pending()
         self.first_seen_us = {unit: self.first_seen_us.get(unit, now_us) for unit in pending}
         return sorted(
-            (
-                unit
-                for unit, marked_us in pending.items()
-                if unit.start_us + self.width_us + s.lateness_us <= now_us
-                and (marked_us + s.settle_us <= now_us or self.first_seen_us[unit] + s.longest_us <= now_us)
-            ),
-            key=lambda unit: (unit.start_us, unit),
+            unit
+            for unit, marked_us in pending.items()
+            if unit.start_us + self.width_us + s.lateness_us <= now_us
+            and (marked_us + s.settle_us <= now_us or self.first_seen_us[unit] + s.longest_us <= now_us)
         )
 
 
 class Rolling:
     """The thread. `tenant` gives a tenant by its name as it is now, or raises `NotFound`.
 
-    `may_roll` raises while another process is the one that does it.
+    `may_roll` raises while another process is the one that does it. Tenants take turns, a window each; one for which
+    something fails waits, and the others go on.
     """
 
     def __init__(
@@ -102,6 +107,7 @@ class Rolling:
                 _Line("fleet", HOUR, hours.pending, fleet.roll, lambda *units: hours.finish(units, self._clock.now_us()))
             )
         self._closed_us = 0
+        self._waits_until_us: dict[str, int] = {}
         roller.between = self._close_minutes
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="roll")
@@ -116,7 +122,7 @@ class Rolling:
             self._thread.join()
 
     def due(self) -> list[Unit]:
-        """The hours that are to be rolled now, oldest first."""
+        """The hours that are to be rolled now."""
         return self._lines[0].due(self._clock.now_us(), self._settings)
 
     def roll_due(self) -> int:
@@ -125,16 +131,19 @@ class Rolling:
         self._close_minutes()
         count = 0
         for line in self._lines:
-            due = line.due(self._clock.now_us(), self._settings)
-            for (_, name), units in groupby(due, lambda unit: (unit.start_us, unit.tenant)):
-                if self._stopping.is_set():
-                    return count
+            began_us = self._clock.now_us()
+            for name, units in _in_turns(line.due(began_us, self._settings)):
+                # What has become due meanwhile may be more urgent than the rest of a backlog.
+                if self._stopping.is_set() or self._clock.now_us() - began_us > _LONGEST_PASS_US:
+                    break
                 self._may_roll()
-                count += self._roll(line, name, list(units))
+                count += self._roll(line, name, units)
         return count
 
     def _close_minutes(self) -> None:
         """Minutes come first, also while hours are being rolled: what is open takes memory."""
+        if self._stopping.is_set():
+            raise _Stopped
         if self._windows is None or self._clock.now_us() - self._closed_us < _CLOSE_EVERY_US:
             return
         for name in self._windows.tenants():
@@ -152,24 +161,41 @@ class Rolling:
         return sum(rolled.devices for rolled in done)
 
     def _tried(self, name: str, work: Callable[[Tenant], object], forget: Callable[[], None]) -> None:
-        try:
-            tenant = self._tenant(name)
-        except NotFound:
-            forget()  # it was deleted, and its data with it
-            return
-        except WiderowError as error:
-            log.warning("rolling for %s: %s; it is tried again", name, error)
+        if self._clock.now_us() < self._waits_until_us.get(name, 0):
             return
         try:
-            work(tenant)
+            try:
+                tenant = self._tenant(name)
+            except NotFound:
+                forget()  # it was deleted, and its data with it
+            else:
+                work(tenant)
+        except _Stopped:
+            return  # what was under way is still marked
         except WiderowError as error:
-            log.warning("rolling for %s: %s; it is tried again", name, error)
+            log.warning("rolling for %s: %s; it is tried again in %s", name, error, format_duration(_WAIT_US))
+        except Exception:
+            log.exception("rolling for %s failed; it is tried again in %s", name, format_duration(_WAIT_US))
+        else:
+            self._waits_until_us.pop(name, None)
+            return
+        self._waits_until_us[name] = self._clock.now_us() + _WAIT_US
 
     def _run(self) -> None:
         while not self._stopping.wait(self._settings.every_s):
             try:
                 self.roll_due()
+            except _Stopped:
+                return
             except WiderowError as error:
                 log.warning("rolling: %s; it is tried again", error)
             except Exception:
                 log.exception("rolling failed; it is tried again in %s s", self._settings.every_s)
+
+
+def _in_turns(due: Sequence[Unit]) -> Iterator[tuple[str, list[Unit]]]:
+    """The units of one window together; tenants in turn."""
+    windows = (list(units) for _, units in groupby(due, lambda unit: (unit.tenant, unit.start_us)))
+    by_tenant = (list(some) for _, some in groupby(windows, lambda units: units[0].tenant))
+    for turn in zip_longest(*by_tenant):
+        yield from ((units[0].tenant, units) for units in turn if units)
