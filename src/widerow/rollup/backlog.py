@@ -7,8 +7,8 @@ Only the process that rolls writes these, one roll after another; so nothing wai
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from widerow.engine.rows import NEVER, Column, Key, Rows
 from widerow.model.arrays import Ints
 from widerow.model.batch import Cells
 from widerow.model.names import Coded, Names
+from widerow.rollup.pending import Pending
 from widerow.rollup.unit import Unit
 from widerow.schema.shards import shards_of
 from widerow.schema.table import Table
@@ -27,8 +28,7 @@ class Backlog:
 
     def __init__(self, engine: Engine, table: Table) -> None:
         self._engine, self.table = engine, table
-        self._lock = threading.Lock()
-        self._pending: dict[Unit, int] = {}
+        self._waiting = Pending()
         engine.apply([table])
 
     def marks(self, tenant: str, start_us: int, devices: Sequence[str], version_us: int) -> Rows:
@@ -42,9 +42,7 @@ class Backlog:
         return mark_rows(self.table, tenant, None, np.full(len(distinct), start_us), distinct, version_us)
 
     def note(self, units: Iterable[Unit], at_us: int) -> None:
-        with self._lock:
-            for unit in units:
-                self._pending[unit] = max(at_us, self._pending.get(unit, 0))
+        self._waiting.note(units, at_us)
 
     def recover(self) -> None:
         """Learn what processes before this one left to be rolled."""
@@ -53,8 +51,11 @@ class Backlog:
 
     def pending(self) -> dict[Unit, int]:
         """What is known to be marked, and when it was last."""
-        with self._lock:
-            return dict(self._pending)
+        return self._waiting.all()
+
+    def starts(self, tenant: str, shards: AbstractSet[int]) -> set[int]:
+        """Windows in which any device of the shards may be marked."""
+        return self._waiting.starts(tenant, shards)
 
     def devices(self, units: Sequence[Unit], version_us: int) -> list[str]:
         """The devices of units of one window that are marked, up to that version."""
@@ -69,10 +70,7 @@ class Backlog:
         """What the marks of units of one window up to that version asked for is durable."""
         shards: list[Key] = [(unit.tenant, unit.shard) for unit in units]
         self._engine.delete(self.table, shards, _span(units), version_us=version_us)
-        with self._lock:
-            for unit in units:
-                if self._pending.get(unit, 0) <= version_us:
-                    self._pending.pop(unit, None)
+        self._waiting.done(units, version_us)
 
 
 def _span(units: Sequence[Unit]) -> Span:

@@ -11,7 +11,7 @@ Rule 4: writes are settled one after another, as the committer does: a plan neve
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -26,6 +26,7 @@ from widerow.model.kernel import kernel
 from widerow.model.names import Coded, Names
 from widerow.model.times import HOUR, MS, Clock, whole_ms
 from widerow.rollup.backlog import mark_rows, units_of
+from widerow.rollup.pending import Pending
 from widerow.rollup.unit import Unit
 from widerow.schema.rollups import DIRTY
 from widerow.schema.shards import shard_of, shards_of
@@ -84,7 +85,7 @@ class Marks:
         self._generation = 0
         self._under_way: dict[int, int] = {}
         self._last_us = 0
-        self._pending: dict[Unit, int] = {}
+        self._waiting = Pending()
         self._written_us: dict[tuple[str, int], int] = {}
         """When something was last written to an hour of a tenant that has marks."""
         engine.apply([DIRTY])
@@ -111,7 +112,7 @@ class Marks:
         if len(rows):
             marks = mark_rows(DIRTY, tenant, device, hour_us[rows], shard, version_us)
             plan.changes.append((DIRTY, marks))
-            self._note(units_of(DIRTY, marks), version_us)
+            self._waiting.note(units_of(DIRTY, marks), version_us)
         return plan
 
     def settle(self, plan: MarkPlan, *, written: bool) -> None:
@@ -141,7 +142,7 @@ class Marks:
 
     def recover(self) -> None:
         """Learn what processes before this one left to be rolled."""
-        self._note(self.units(), 0)
+        self._waiting.note(self.units(), 0)
 
     def again(self, tenant: str, device: str, hours: Ints) -> None:
         """Have hours of a device rolled again, from its raw reports. Durable on return."""
@@ -150,27 +151,19 @@ class Marks:
             self._last_us = version_us = max(self._last_us, whole_ms(self._clock.now_us()))
         rows = mark_rows(DIRTY, tenant, Coded.constant(device, len(hours)), hours, np.full(len(hours), shard), version_us)
         self._engine.write([(DIRTY, rows)])
-        self._note((Unit(tenant, hour, shard) for hour in hours.tolist()), version_us)
+        self._waiting.note((Unit(tenant, hour, shard) for hour in hours.tolist()), version_us)
 
     def pending(self) -> dict[Unit, int]:
         """What this process knows to be marked, and when it was last, or something was written to its hour."""
+        waiting = self._waiting.all()
+        marked = {(unit.tenant, unit.start_us) for unit in waiting}
         with self._lock:
-            marked = {(unit.tenant, unit.start_us) for unit in self._pending}
-            self._written_us = {hour: at_us for hour, at_us in self._written_us.items() if hour in marked}
-            written_us = self._written_us
-            return {
-                unit: max(at_us, written_us.get((unit.tenant, unit.start_us), 0)) for unit, at_us in self._pending.items()
-            }
+            self._written_us = written_us = {hour: at_us for hour, at_us in self._written_us.items() if hour in marked}
+        return {unit: max(at_us, written_us.get((unit.tenant, unit.start_us), 0)) for unit, at_us in waiting.items()}
 
     def starts(self, tenant: str, shards: AbstractSet[int]) -> set[int]:
         """Hours in which any device of the shards may be marked."""
-        with self._lock:
-            return {unit.start_us for unit in self._pending if unit.tenant == tenant and unit.shard in shards}
-
-    def _note(self, units: Iterable[Unit], at_us: int) -> None:
-        for unit in units:
-            with self._lock:
-                self._pending[unit] = max(at_us, self._pending.get(unit, 0))
+        return self._waiting.starts(tenant, shards)
 
     def take(self, *units: Unit) -> Taken:
         """From here on what is written to the units, which are of one hour, is marked again. Waits until what was planned
@@ -198,10 +191,7 @@ class Marks:
         start_us = taken.units[0].start_us
         shards: list[Key] = [(unit.tenant, unit.shard) for unit in taken.units]
         self._engine.delete(DIRTY, shards, Span(start_us, start_us + 1), version_us=taken.version_us)
-        with self._lock:
-            for unit in taken.units:
-                if self._pending.get(unit, 0) <= taken.version_us:
-                    self._pending.pop(unit, None)
+        self._waiting.done(taken.units, taken.version_us)
 
     def forget(self, *units: Unit) -> None:
         """Nobody will roll them any more."""

@@ -81,8 +81,7 @@ class Roller:
     def dirt(self, tenant: Tenant, devices: Sequence[str]) -> Dirt:
         """What of these devices is not rolled yet. Of what this process does not write, as far as it knows."""
         shards = set(shards_of(Names.of(devices)).tolist())
-        days = (unit.start_us for unit in self.days.pending() if unit.tenant == tenant.name and unit.shard in shards)
-        return Dirt.of(self._marks.starts(tenant.name, shards), days)
+        return Dirt.of(self._marks.starts(tenant.name, shards), self.days.starts(tenant.name, shards))
 
     def close(self, tenant: Tenant, *, before_us: int = 0) -> int:
         """Write the minutes that close now; gives the number of reports they are of."""
