@@ -39,7 +39,8 @@ def add_to(app: typer.Typer) -> None:
 def verify(session: Session, start: StartOption = None, end: EndOption = "now", device: DeviceOption = None) -> None:
     """Compute rollups again and compare them with what is stored, bit for bit. Ends with 1 if one is wrong.
 
-    Minutes are computed from raw reports, hours from these minutes, days from these hours. Windows whose raw reports are
+    Minutes are computed from raw reports, hours from these minutes, days from these hours; the hours of the fleet
+    from those of its devices, unless --device is given. Windows whose raw reports are
     gone are frozen: they are held against the level beneath them. Windows that wait to be rolled are behind, which is no
     error. Whole days (UTC) are looked at; without --tenant, of all tenants. Nothing is changed.
 
@@ -136,7 +137,7 @@ def _draw(report: _Report) -> None:
                 (
                     f["kind"],
                     f["tenant"],
-                    f["device"],
+                    f["device"] if not f.get("type") else f"* of {f['type']}",
                     f["level"],
                     f["start"],
                     f["metric"],
@@ -149,7 +150,9 @@ def _draw(report: _Report) -> None:
         )
     if report.sums["unlisted"]:
         output.note(f"{report.sums['unlisted']:,} more are not listed")
-    checked = ", ".join(f"{count:,} of {level}s" for level, count in report.checked.items())
+    checked = ", ".join(
+        f"{count:,} of {'the fleet' if level == 'fleet' else f'{level}s'}" for level, count in report.checked.items()
+    )
     output.note(f"checked records: {checked or 'none'}")
     if any(report.frozen.values()):
         frozen = ", ".join(f"{count:,} of {level}s" for level, count in report.frozen.items() if count)

@@ -85,7 +85,7 @@ def type_tags(attributes: Attributes) -> Callable[[str, Rows], Rows]:
 
 
 class Fleet:
-    """Rolls the hours of fleets. `roll` and `recompute` are called by one thread at a time; the rest by any."""
+    """Rolls the hours of fleets. `roll` is called by one thread at a time; the rest by any."""
 
     def __init__(
         self,
@@ -101,6 +101,7 @@ class Fleet:
         self._devices = catalog.devices
         self.store = FleetStore(engine, clock)
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
         self._versions = versions or Versions(clock)
         self._doubts: list[tuple[str, Mark]] = []
 
@@ -116,14 +117,20 @@ class Fleet:
         self._backlog.finish(marked, taken_us)
         return Rolled(devices)
 
-    def recompute(self, tenant: Tenant, hour_us: int, shards: Iterable[int] = range(SHARDS)) -> int:
-        """Compute what these shards say of an hour, and what the fleet does; gives the number of devices that were asked."""
-        count, version_us = 0, self._versions.next()
-        for shard in shards:
-            summary, devices = self.shard_says(tenant, hour_us, shard)
-            self.store.put_partial(tenant, shard, hour_us, summary, version_us)
-            count += devices
-        self.store.put_hour(tenant, hour_us, self.fleet_says(tenant, hour_us), version_us)
+    def recompute(
+        self, tenant: Tenant, hour_us: int, shards: Iterable[int] = range(SHARDS), *, newer_than_us: int = 0
+    ) -> int:
+        """Compute what these shards say of an hour, and what the fleet does; gives the number of devices that were asked.
+
+        `newer_than_us`: a version that must lose, though it may come from a clock that is ahead.
+        """
+        with self._writing:  # who reads later writes later: what is replaced is removed first
+            count, version_us = 0, max(self._versions.next(), newer_than_us + MS)
+            for shard in shards:
+                summary, devices = self.shard_says(tenant, hour_us, shard)
+                self.store.put_partial(tenant, shard, hour_us, summary, version_us)
+                count += devices
+            self.store.put_hour(tenant, hour_us, self.fleet_says(tenant, hour_us), version_us)
         return count
 
     def shard_says(self, tenant: Tenant, hour_us: int, shard: int) -> tuple[FleetSummary, int]:
@@ -139,6 +146,11 @@ class Fleet:
         """From what its shards say."""
         span = TimeSpan(hour_us, hour_us + 1)
         return first_types(summary_of_fleets(self.store.partials(tenant, range(SHARDS), span, beyond_us=GUARD_US)))
+
+    def hours(self, tenant: Tenant, shard: int, span: TimeSpan) -> Iterator[list[Rows]]:
+        """The hours within a span of all devices of a shard, of some hundreds of these at a time."""
+        for names in self._names(tenant.name, shard):
+            yield self._rollups.read(tenant, names, HOURS, span, beyond_us=GUARD_US)
 
     def _names(self, tenant: str, shard: int) -> Iterator[list[str]]:
         for chunk in self._devices.names_of_shard(tenant, shard):

@@ -25,6 +25,7 @@ from widerow.rollup.roll import Rolled, Roller
 from widerow.rollup.rolling import Rolling, RollingSettings
 from widerow.rollup.store import Rollups
 from widerow.rollup.verify import Verifier
+from widerow.rollup.verify_fleet import FleetVerifier
 from widerow.rollup.windows import Windows, WindowSettings
 from widerow.telemetry.erasure import Mark
 from widerow.telemetry.store import Plan, Telemetry
@@ -63,6 +64,7 @@ class Pyramid:
         self.fleet = Fleet(engine, self.rollups, self.roller.fleet, catalog, clock)
         self._eraser = Eraser(engine, self.rollups, self.marks, self.roller, clock)
         self.verifier = Verifier(engine, telemetry, self.rollups, clock)
+        self.fleet_verifier = FleetVerifier(self.fleet, self.verifier, telemetry.erasure, clock)
         self.repairer = Repairer(engine, self.rollups, self.roller.fleet)
         self.guard = Guard(
             self._pending,

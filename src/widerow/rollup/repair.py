@@ -5,6 +5,8 @@ the version it has. Its neighbours in the row keep their bytes and their version
 Rule 2: the version is an instant from before the inputs were read, as when rolling: whoever rolls later wins.
 Rule 3: in order of levels, so that an interruption leaves nothing above that is newer than what it is of. What the fleet
 says of an hour that is mended is marked first, as when an hour is rolled, and rolled with the rest.
+Rule 4: of the fleet's rows those of the shard and hour are written anew, and those of the whole hour: cells that were right
+get the same bytes again.
 """
 
 from __future__ import annotations
@@ -17,11 +19,13 @@ from widerow.engine.port import Engine, Span
 from widerow.engine.rows import Key, Rows
 from widerow.model.arrays import lengths
 from widerow.model.batch import CellKind
+from widerow.model.errors import Corrupt
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import MS, TimeSpan, whole_ms
 from widerow.rollup.backlog import Backlog
 from widerow.rollup.compare import Records, rows_of_records
+from widerow.rollup.fleet import Fleet
 from widerow.rollup.store import Rollups, kept_at
 from widerow.rollup.verify import Finding, Kind
 from widerow.schema.rollups import HOURS, LEVELS, Level
@@ -93,6 +97,20 @@ class Repairer:
     def _row(self, tenant: Tenant, level: Level, device: str, start_us: int, column: str | None = None) -> list[Rows]:
         span, columns = TimeSpan(start_us, start_us + 1), [column] if column is not None else None
         return self._rollups.read(tenant, [device], level, span, metrics=columns, beyond_us=GUARD_US)
+
+
+def mend_fleet(fleet: Fleet, tenant: Tenant, findings: Sequence[Finding]) -> list[Finding]:
+    """Compute the hours of the fleet again that something was found in, of the shards it was found in; gives what was."""
+    done = []
+    for hour_us in sorted({f.start_us for f in findings}):
+        mine = [f for f in findings if f.start_us == hour_us]
+        shards = sorted({f.shard for f in mine if f.shard is not None})
+        try:
+            fleet.recompute(tenant, hour_us, shards, newer_than_us=max(f.version_us for f in mine))
+        except Corrupt:
+            continue  # an hour of a device cannot be read: that is mended first
+        done += mine
+    return done
 
 
 def _rows(tenant: str, level: Level, findings: Sequence[Finding], version_us: int) -> Rows:

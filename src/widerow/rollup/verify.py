@@ -77,6 +77,10 @@ class Finding:
     stored: bytes = field(default=b"", repr=False)
     version_us: int = 0
     """Of what is stored."""
+    type: str = ""
+    """Of the fleet, where a finding has no device: the type that it is about; empty: all devices."""
+    shard: int | None = None
+    """Of the fleet: whose devices it is about; None: of all shards together."""
 
     @property
     def hour_us(self) -> int:

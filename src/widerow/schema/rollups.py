@@ -75,6 +75,9 @@ FLEET_PERIOD_US = 7 * DAY
 PARTIALS_PERIOD_US = DAY
 """The periods of time whose hours of a fleet lie together: of all its devices, and of those of one shard."""
 
+FLEET = Level("fleet", "fleet_telemetry_hourly", HOUR, FLEET_PERIOD_US, ("period", "hour_bucket"))
+"""The hours of fleets, where they are named beside the levels of devices. Their rows have keys of their own."""
+
 FLEET_STATISTICS = (
     ("device_count", "devices"),
     ("total_readings", "count"),

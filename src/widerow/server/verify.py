@@ -12,8 +12,10 @@ from typing import Any
 
 from widerow.model.errors import Rejected
 from widerow.model.tenant import FOREVER, Tenant
-from widerow.model.times import DAY, SECOND, TimeSpan, format_time
+from widerow.model.times import DAY, HOUR, SECOND, TimeSpan, format_time
+from widerow.rollup.repair import mend_fleet
 from widerow.rollup.verify import Checked, Finding
+from widerow.schema.rollups import FLEET
 from widerow.server.admin import text_in, time_in
 from widerow.server.call import Answer, Call, json_answer
 
@@ -23,15 +25,33 @@ _MOST_STEPS = 64
 """A call ends after this time, or so many days of some devices; a day of some devices is done in any case."""
 _MOST_LISTED = 1_000
 """Findings that one answer lists. All are counted, and mended."""
+_WHOLE_DAYS = 2_000
+"""Up to so many devices a day of the fleet is looked at at once, beyond an hour at a time."""
+_FLEET_CURSOR = "fleet"
 
 _FIELDS = ("start", "end", "device", "repair", "after")
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A day of a few devices; or, without any, hours of the fleet."""
+
+    cursor: str
+    devices: list[str]
+    span: TimeSpan
+
+
+def _nothing() -> Checked:
+    done = Checked()
+    done.checked[FLEET.name] = 0
+    return done
 
 
 @dataclass(slots=True)
 class _Slice:
     """What one call comes to."""
 
-    done: Checked = field(default_factory=Checked)
+    done: Checked = field(default_factory=_nothing)
     mended: list[Finding] = field(default_factory=list)
     device_days: int = 0
 
@@ -55,16 +75,24 @@ def verify(call: Call) -> Answer:
     days = _days(call, form, tenant)
     out, following = _Slice(), None
     deadline_us = service.clock.now_us() + _LONGEST_US
-    for n, (here, devices, day_us) in enumerate(_steps(call, tenant.name, only, days, text_in(form, "after", ""))):
+    for n, step in enumerate(_steps(call, tenant.name, only, days, text_in(form, "after", ""))):
         if n and (n == _MOST_STEPS or service.clock.now_us() >= deadline_us):
-            following = here
+            following = step.cursor
             break
-        read_us = service.clock.now_us()
-        part = service.pyramid.verifier.check(tenant, devices, day_us)
-        mended = service.pyramid.repairer.mend(tenant, part.findings, read_us=read_us) if repair else []
-        out.add(part, mended, len(devices))
+        part, mended = _done(call, tenant, step, repair=repair)
+        out.add(part, mended, len(step.devices))
     every = (1 if only else service.catalog.devices.count(tenant.name)) * len(days)
     return json_answer(_shown(tenant.name, out, every) | {"next": following})
+
+
+def _done(call: Call, tenant: Tenant, step: _Step, *, repair: bool) -> tuple[Checked, list[Finding]]:
+    pyramid = call.service.pyramid
+    if not step.devices:
+        part = pyramid.fleet_verifier.check(tenant, step.span)
+        return part, mend_fleet(pyramid.fleet, tenant, part.findings) if repair else []
+    read_us = call.service.clock.now_us()
+    part = pyramid.verifier.check(tenant, step.devices, step.span.start_us)
+    return part, pyramid.repairer.mend(tenant, part.findings, read_us=read_us) if repair else []
 
 
 def _days(call: Call, form: dict[str, Any], tenant: Tenant) -> range:
@@ -75,9 +103,28 @@ def _days(call: Call, form: dict[str, Any], tenant: Tenant) -> range:
     return range(span.start_us - span.start_us % DAY, span.stop_us, DAY)
 
 
-def _steps(call: Call, tenant: str, only: str | None, days: range, after: str) -> Iterator[tuple[str, list[str], int]]:
-    """Days of a few devices, from a cursor on, each with its own."""
-    day_us, cursor = _read_cursor(after) if after else (0, "")
+def _steps(call: Call, tenant: str, only: str | None, days: range, after: str) -> Iterator[_Step]:
+    """Days of a few devices, from a cursor on, then hours of the fleet: what is wrong beneath it is mended by then."""
+    if only is None and after.startswith(_FLEET_CURSOR):
+        yield from _fleet_steps(call, tenant, days, _read_cursor(after.removeprefix(_FLEET_CURSOR), HOUR)[0])
+        return
+    yield from _device_steps(call, tenant, only, days, after)
+    if only is None:
+        yield from _fleet_steps(call, tenant, days, 0)
+
+
+def _fleet_steps(call: Call, tenant: str, days: range, from_us: int) -> Iterator[_Step]:
+    width_us = DAY if call.service.catalog.devices.count(tenant) <= _WHOLE_DAYS else HOUR
+    for day_us in days:
+        start_us = max(day_us, from_us)
+        while start_us < day_us + DAY:
+            stop_us = min(start_us + width_us, day_us + DAY)
+            yield _Step(f"{_FLEET_CURSOR}{start_us // HOUR}.", [], TimeSpan(start_us, stop_us))
+            start_us = stop_us
+
+
+def _device_steps(call: Call, tenant: str, only: str | None, days: range, after: str) -> Iterator[_Step]:
+    day_us, cursor = _read_cursor(after, DAY) if after else (0, "")
     while True:
         if only is not None:
             devices, following = [only], None
@@ -86,17 +133,17 @@ def _steps(call: Call, tenant: str, only: str | None, days: range, after: str) -
             devices, following = [device.name for device in page.devices], page.after
         for day in days if devices else ():
             if day >= day_us:
-                yield f"{day // DAY}.{cursor}", devices, day
+                yield _Step(f"{day // DAY}.{cursor}", devices, TimeSpan(day, day + DAY))
         if following is None:
             return
         day_us, cursor = 0, following
 
 
-def _read_cursor(text: str) -> tuple[int, str]:
-    day, dot, devices = text.partition(".")
-    if not dot or not (day.isascii() and day.isdigit() and len(day) < 8):
+def _read_cursor(text: str, width_us: int) -> tuple[int, str]:
+    number, dot, devices = text.partition(".")
+    if not dot or not (number.isascii() and number.isdigit() and len(number) < 8):
         raise Rejected(f"after: {text[:40]!r} is not a cursor of this answer", code="cursor")
-    return int(day) * DAY, devices
+    return int(number) * width_us, devices
 
 
 def _shown(tenant: str, out: _Slice, every: int) -> dict[str, Any]:
@@ -116,6 +163,7 @@ def _shown(tenant: str, out: _Slice, every: int) -> dict[str, Any]:
 
 
 def finding_shown(tenant: str, f: Finding) -> dict[str, Any]:
+    of_fleet = {"device": "*", "type": f.type, "shard": f.shard} if f.level is FLEET else {}
     return {
         "kind": f.kind,
         "tenant": tenant,
@@ -126,4 +174,4 @@ def finding_shown(tenant: str, f: Finding) -> dict[str, Any]:
         "frozen": f.frozen,
         "mendable": f.mendable,
         "note": f.note,
-    }
+    } | of_fleet
