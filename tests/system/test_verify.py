@@ -9,18 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from system.conftest import config_at
 from widerow.cli.main import app
 from widerow.config import Config
+from widerow.model.names import Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, MS, ManualClock, SystemClock, TimeSpan, format_time
 from widerow.model.token import Role
 from widerow.rollup.repair import Repairer
 from widerow.rollup.verify import Finding, Kind
-from widerow.schema.rollups import HOURS, MINUTES
+from widerow.schema.rollups import HOURS, MINUTES, fleet
+from widerow.schema.shards import shard_of
 from widerow.server import verify
 from widerow.server.run import running
 from widerow.service import Service
@@ -90,7 +93,7 @@ def test_a_slice_a_call_until_all_is_done(served: Served, monkeypatch: pytest.Mo
     parts = [served.post(**form)]
     while parts[-1]["next"] is not None:
         parts.append(served.post(**form, after=parts[-1]["next"]))
-    assert [part["device_days"] for part in parts] == [16, 16, 4, 4]
+    assert [part["device_days"] for part in parts] == [16, 16, 4, 4, 0, 0], "two days of the fleet come last"
     assert {part["of"] for part in parts} == {40}
     assert {level: sum(part["checked"][level] for part in parts) for level in ("minute", "hour", "day")} == {
         "minute": 20 * 2 * 4,
@@ -143,6 +146,34 @@ def test_the_command_line_names_and_mends_it(served: Served, monkeypatch: pytest
     assert (report["wrong"], report["repaired"]) == (2, 2)
     assert [finding["repaired"] for finding in report["findings"]] == [True, True]
     assert json.loads(run("verify", "--json")[0])["wrong"] == 0
+
+
+@pytest.mark.parametrize("most_devices", [2_000, 0], ids=["by day", "by hour"])
+def test_what_the_fleet_says_is_verified_and_mended(
+    served: Served, monkeypatch: pytest.MonkeyPatch, most_devices: int
+) -> None:
+    monkeypatch.setattr(verify, "_WHOLE_DAYS", most_devices)
+    pyramid, tenant = served.service.pyramid, served.service.catalog.tenants.get("acme")
+    for unit in pyramid.roller.fleet.pending():
+        pyramid.fleet.roll(tenant, unit)
+    span = TimeSpan(HOUR_US, HOUR_US + 1)
+    (rows,) = pyramid.fleet.store.hours(tenant, [""], span, metrics=["temp"])
+    cells = replace(rows.cells, texts=Names.of_bytes([b"\xff nonsense"]), text=np.zeros(1, np.int32))
+    now_us = served.service.clock.now_us()
+    bad = replace(rows, version_us=np.array([now_us - now_us % MS]), cells=cells)
+    served.service.engine.write([(fleet(tenant.retention.hour_us), bad)])
+    options = ("--server", served.url, "--token", served.token, "--start", format_time(DAY_US))
+    report = json.loads(run("verify", *options, "--json", code=1)[0])
+    (found,) = report["findings"]
+    assert (found["level"], found["device"], found["type"], found["shard"]) == ("fleet", "*", "", None)
+    assert (found["start"], found["metric"], found["note"]) == (format_time(HOUR_US), "temp", "its bytes cannot be decoded")
+    shards = len({shard_of(device) for device in DEVICES})
+    assert report["checked"]["fleet"] == 3 * 2 * (shards + 1), "hours, metrics; the shards and all of them"
+    assert json.loads(run("verify", *options, "--device", DEVICES[0], "--json")[0])["checked"]["fleet"] == 0
+    assert "repaired: 1 records" in run("repair", *options)[1]
+    assert f"{report['checked']['fleet']} of the fleet" in run("verify", *options)[1]
+    (after,) = pyramid.fleet.store.hours(tenant, [""], span, metrics=["temp"])
+    assert after.cells.texts.bytes_at(int(after.cells.text[0])) == rows.cells.texts.bytes_at(int(rows.cells.text[0]))
 
 
 def test_an_operator_verifies_all_tenants_through_the_store(served: Served, tmp_path: Path) -> None:

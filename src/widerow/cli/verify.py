@@ -39,10 +39,10 @@ def add_to(app: typer.Typer) -> None:
 def verify(session: Session, start: StartOption = None, end: EndOption = "now", device: DeviceOption = None) -> None:
     """Compute rollups again and compare them with what is stored, bit for bit. Ends with 1 if one is wrong.
 
-    Minutes are computed from raw reports, hours from these minutes, days from these hours; the hours of the fleet
-    from those of its devices, unless --device is given. Windows whose raw reports are
-    gone are frozen: they are held against the level beneath them. Windows that wait to be rolled are behind, which is no
-    error. Whole days (UTC) are looked at; without --tenant, of all tenants. Nothing is changed.
+    Minutes are computed from raw reports, hours from these minutes, days from these hours; and the fleet's hours from those
+    of its devices, unless --device is given. Windows whose raw reports are gone are frozen: they are held against the level
+    beneath them. Windows that wait to be rolled are behind, which is no error. Whole days (UTC) are looked at; without
+    --tenant, of all tenants. Nothing is changed.
 
     Example: widerow verify --tenant acme --start -7d
 
@@ -158,6 +158,6 @@ def _draw(report: _Report) -> None:
         frozen = ", ".join(f"{count:,} of {level}s" for level, count in report.frozen.items() if count)
         output.note(f"frozen, for their raw reports are gone: {frozen}; held against the level beneath them")
     if report.sums["behind"]:
-        output.note(f"behind: {report.sums['behind']:,} windows of devices wait to be rolled")
+        output.note(f"behind: {report.sums['behind']:,} windows wait to be rolled")
     if report.sums["repaired"]:
         output.note(f"repaired: {report.sums['repaired']:,} records")

@@ -65,7 +65,7 @@ class Pyramid:
         self._eraser = Eraser(engine, self.rollups, self.marks, self.roller, clock)
         self.verifier = Verifier(engine, telemetry, self.rollups, clock)
         self.fleet_verifier = FleetVerifier(self.fleet, self.verifier, telemetry.erasure, clock)
-        self.repairer = Repairer(engine, self.rollups, self.roller.fleet)
+        self.repairer = Repairer(engine, self.rollups, self.roller.fleet, tagged)
         self.guard = Guard(
             self._pending,
             catalog.tenants.find,

@@ -11,7 +11,7 @@ get the same bytes again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -57,7 +57,7 @@ class Repairer:
                 if f.kind is not Kind.EXTRA:
                     by_version.setdefault(max(whole_ms(read_us), f.version_us + MS), []).append(f)
             for version_us, some in by_version.items():
-                self._write(tenant, level, some, version_us)
+                self._write(tenant, level, some, version_us, {(f.device, f.start_us, f.metric) for f in mine})
             for f in mine:
                 if f.kind is Kind.EXTRA:
                     self._remove(tenant, f, max(whole_ms(read_us), f.version_us + MS))
@@ -71,19 +71,29 @@ class Repairer:
             devices = sorted({f.device for f in hours if f.start_us == start_us})
             self._engine.write([(self._fleet.table, self._fleet.marks(tenant.name, start_us, devices, version_us))])
 
-    def _write(self, tenant: Tenant, level: Level, findings: Sequence[Finding], version_us: int) -> None:
-        rows = _rows(tenant.name, level, findings, version_us)
-        if level is HOURS and any(f.kind is Kind.MISSING for f in findings):
-            # An hour that lost its whole row lost its tags as well. Where there are any, they stay as they are.
-            device = rows.keys["device_id"]
+    def _write(
+        self,
+        tenant: Tenant,
+        level: Level,
+        findings: Sequence[Finding],
+        version_us: int,
+        wrong: Collection[tuple[str, int, str]],
+    ) -> None:
+        """`wrong`: the devices, windows and metrics that are mended in all."""
+        rows, tags = _rows(tenant.name, level, findings, version_us), list[Rows]()
+        if level is HOURS:
+            # An hour that lost its whole row lost its tags as well. Others keep theirs, which must not become older than
+            # the records: see `hours_of_devices`.
+            device, start_us = rows.keys["device_id"], np.asarray(rows.keys["start_us"]).tolist()
             assert isinstance(device, Coded)
-            start_us = np.asarray(rows.keys["start_us"]).tolist()
-            bare = [not self._row(tenant, level, d, s) for d, s in zip(device.to_list(), start_us, strict=True)]
-            empty = np.array(bare, np.bool_)
-            changes = self._rollups.changes(tenant, level, self._tagged(tenant.name, rows.take(empty)))
-            self._engine.write([*changes, *self._rollups.changes(tenant, level, rows.take(~empty))])
-        else:
-            self._engine.write(self._rollups.changes(tenant, level, rows))
+            empty = np.zeros(len(rows), np.bool_)
+            for i, (name, at_us) in enumerate(zip(device.to_list(), start_us, strict=True)):
+                there = self._row(tenant, level, name, at_us)
+                empty[i] = not there
+                tags += _valid_tags(there, {m for d, s, m in wrong if (d, s) == (name, at_us)}, version_us)
+            tags.append(self._tagged(tenant.name, rows.take(empty)))
+            rows = rows.take(~empty)
+        self._engine.write([change for part in (*tags, rows) for change in self._rollups.changes(tenant, level, part)])
 
     def _remove(self, tenant: Tenant, f: Finding, version_us: int) -> None:
         key: Key = (tenant.name, f.device, f.start_us - f.start_us % f.level.period_us)
@@ -124,6 +134,17 @@ def _rows(tenant: str, level: Level, findings: Sequence[Finding], version_us: in
         np.full(len(findings), version_us, np.int64),
     )
     return rows_of_records(tenant, devices, level, records)
+
+
+def _valid_tags(row: Sequence[Rows], wrong: Collection[str], version_us: int) -> list[Rows]:
+    """The tags of one row at another version, unless they are older than its records. Those that are wrong do not count."""
+    newest_us = -1
+    for part in row:
+        cells = part.cells
+        right = np.array([name not in wrong for name in cells.names.to_list()], np.bool_)[cells.name]
+        of_records = part.version_us[cells.rows()[right & (cells.kind == CellKind.RECORD)]]
+        newest_us = max(newest_us, *of_records.tolist(), -1)
+    return [_only_tags(part.take(part.version_us >= newest_us), version_us) for part in row]
 
 
 def _only_tags(rows: Rows, version_us: int) -> Rows:
