@@ -206,8 +206,10 @@ class Trial:
             verifier = Verifier(service.engine, service.telemetry, service.pyramid.rollups, service.clock)
             day = self.began_us - self.began_us % DAY
             checks = [verifier.check(tenant, DEVICES, day - n * DAY) for n in range(5)]
-            findings = [finding for check in checks for finding in check.findings]
-            behind = sum(check.behind for check in checks)
+            fleet = service.pyramid.fleet_verifier.check(tenant, TimeSpan(day - 4 * DAY, day + DAY))
+            findings: list[object] = [finding for check in checks for finding in check.findings]
+            findings += fleet.findings
+            behind = sum(check.behind for check in checks) + fleet.behind
             if findings:
                 return f"{len(findings)} findings, the first: {findings[0]}"
             if at_the_end and behind:
