@@ -120,6 +120,7 @@ class Rolling:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
+        self._roller.between = _nothing  # others may roll on
 
     def due(self) -> list[Unit]:
         """The hours that are to be rolled now."""
@@ -191,6 +192,9 @@ class Rolling:
                 log.warning("rolling: %s; it is tried again", error)
             except Exception:
                 log.exception("rolling failed; it is tried again in %s s", self._settings.every_s)
+
+
+def _nothing() -> None: ...
 
 
 def _in_turns(due: Sequence[Unit]) -> Iterator[tuple[str, list[Unit]]]:
