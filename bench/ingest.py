@@ -97,14 +97,16 @@ def whole_run(
 def rollup_pairs(figures: Figures, options: argparse.Namespace) -> None:
     """What rollups cost: the rate with them as a part of the rate without them, the median of pairs.
 
-    Event times run faster than the clock, so hours become due all the time. What is not rolled when the last report is
-    acknowledged counts: the rate with rollups is over the time until everything is rolled.
+    Event times run faster than the clock, so hours become due all the time. The rate is that of reports as they are taken;
+    `until_rolled` is over the time until the last hour is rolled as well, waiting for it to rest included.
     """
     pairs = [(_rolled_run(options, enabled=0), _rolled_run(options, enabled=1)) for _ in range(options.pairs)]
     without, with_rollups = zip(*pairs, strict=True)
     figures.add("ingest_rollups_off_metrics_per_s", median(run.rate for run in without), "metrics/s")
     figures.add("ingest_rollups_on_metrics_per_s", median(run.rate for run in with_rollups), "metrics/s")
     figures.add("ingest_rollups_rate_ratio", median(on.rate / off.rate for off, on in pairs), "of the rate without")
+    until_rolled = median(on.until_rolled / off.rate for off, on in pairs)
+    figures.add("ingest_rollups_until_rolled_ratio", until_rolled, "of the rate without")
     figures.add("ingest_rollups_cpu_ratio", median(on.cpu_us / off.cpu_us for off, on in pairs), "of the time without")
     figures.add("ingest_rollups_from_minutes", median(run.from_minutes for run in with_rollups), "of the hours")
     figures.add("ingest_rollups_catch_up_s", median(run.catch_up_s for run in with_rollups), "s")
@@ -113,7 +115,9 @@ def rollup_pairs(figures: Figures, options: argparse.Namespace) -> None:
 @dataclass(frozen=True, slots=True)
 class _RolledRun:
     rate: float
-    """Metrics a second, until everything is rolled."""
+    """Metrics a second, as they are taken, ..."""
+    until_rolled: float
+    """... and until everything is rolled."""
     cpu_us: float
     """Of the server, for a metric."""
     from_minutes: float
@@ -133,8 +137,8 @@ def _rolled_run(options: argparse.Namespace, *, enabled: int) -> _RolledRun:
         catch_up_s = time.monotonic() - began_s if enabled else 0.0
         cpu_s = server.cpu_s() - cpu_s
         check(server, feed, [warm, report])
-    rate = report.metrics / (report.wall_s + catch_up_s)
-    return _RolledRun(rate, 1e6 * cpu_s / report.metrics, from_minutes, catch_up_s)
+    until_rolled = report.metrics / (report.wall_s + catch_up_s)
+    return _RolledRun(report.metrics_per_s, until_rolled, 1e6 * cpu_s / report.metrics, from_minutes, catch_up_s)
 
 
 def _await_rolled(server: Server) -> float:
