@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from widerow.catalog.catalog import Catalog
+from widerow.catalog.store import SCHEMA
 from widerow.config import Config, Store
 from widerow.engine.rows import Rows
 from widerow.model.device import Device
@@ -211,7 +212,7 @@ def test_a_deleted_device_is_gone_at_once_and_may_come_back(service: Service) ->
 def test_a_store_of_a_newer_release_is_not_touched(tmp_path: Path) -> None:
     config = Config(store=Store(url=f"rocksdb:{tmp_path}", reserve_mib=0))
     with Service.open(config) as service:
-        assert service.engine.put_if(META, ("schema",), {"body": "2"}, service.engine.get(META, ("schema",)))
+        assert service.engine.put_if(META, ("schema",), {"body": str(SCHEMA[0] + 1)}, service.engine.get(META, ("schema",)))
     with pytest.raises(ConfigError, match="newer release"):
         Service.open(config)
 
