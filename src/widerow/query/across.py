@@ -21,7 +21,7 @@ import numpy as np
 from widerow.codec.stats import Stats
 from widerow.codec.stats import stacked as stacked_stats
 from widerow.model.arrays import Floats, Ints
-from widerow.model.combine import united
+from widerow.model.combine import in_order, united
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import TimeSpan
@@ -256,7 +256,7 @@ def _merged(parts: Sequence[_Entries]) -> _Entries:
     entries = _stacked(parts)
     if not len(entries.group):
         return entries
-    rank = _ranks(entries.metric.names)[entries.metric.codes]
+    rank = in_order(entries.metric).codes
     order = np.lexsort((entries.start_us, rank, entries.group))
     entries = entries.take(order)
     rank = rank[order]
@@ -274,11 +274,3 @@ def _merged(parts: Sequence[_Entries]) -> _Entries:
         np.bincount(number, entries.gained, len(heads)).astype(np.float64),
         np.bincount(number, entries.devices, len(heads)).astype(np.int64),
     )
-
-
-def _ranks(names: Names) -> Ints:
-    """The place of each name in order."""
-    texts = names.to_bytes_list()
-    rank = np.empty(len(texts), np.int64)
-    rank[sorted(range(len(texts)), key=texts.__getitem__)] = np.arange(len(texts))
-    return rank

@@ -19,7 +19,7 @@ from widerow.model.batch import Cells
 from widerow.model.names import Coded, Names
 from widerow.rollup.pending import Pending
 from widerow.rollup.unit import Unit
-from widerow.schema.shards import shards_of
+from widerow.schema.shards import shard_of, shards_of
 from widerow.schema.table import Table
 
 
@@ -40,6 +40,15 @@ class Backlog:
         if len(self.table.clustering) > 1:
             return mark_rows(self.table, tenant, device, np.full(len(shard), start_us), shard, version_us)
         return mark_rows(self.table, tenant, None, np.full(len(distinct), start_us), distinct, version_us)
+
+    def again(self, tenant: str, device: str, starts: Ints, version_us: int) -> None:
+        """Have windows rolled again: of a device, or (of the fleet) of its shard. Durable on return."""
+        shard = shard_of(device)
+        named = Coded.constant(device, len(starts)) if len(self.table.clustering) > 1 else None
+        self._engine.write(
+            [(self.table, mark_rows(self.table, tenant, named, starts, np.full(len(starts), shard), version_us))]
+        )
+        self.note((Unit(tenant, start_us, shard) for start_us in starts.tolist()), version_us)
 
     def note(self, units: Iterable[Unit], at_us: int) -> None:
         self._waiting.note(units, at_us)

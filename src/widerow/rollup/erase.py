@@ -17,16 +17,12 @@ import numpy as np
 from widerow.engine.port import Engine, Span
 from widerow.engine.rows import Key
 from widerow.model.arrays import Ints
-from widerow.model.names import Coded
 from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import DAY, HOUR, Clock, TimeSpan, whole_ms
-from widerow.rollup.backlog import mark_rows
 from widerow.rollup.marks import Marks
 from widerow.rollup.roll import Roller
 from widerow.rollup.store import Rollups
-from widerow.rollup.unit import Unit
-from widerow.schema.rollups import DIRTY_DAYS, DIRTY_FLEET, HOURS, LEVELS, MINUTES, Level
-from widerow.schema.shards import shard_of
+from widerow.schema.rollups import HOURS, LEVELS, MINUTES, Level
 from widerow.telemetry.erasure import Mark
 
 _AHEAD_US = 366 * DAY
@@ -62,33 +58,19 @@ class Eraser:
 
     def _roll_again(self, tenant: Tenant, device: str, mark: Mark) -> None:
         hours = self._hours(tenant, device, mark)
-        now_us = self._clock.now_us()
-        oldest_us = now_us - tenant.raw_keep_us(now_us) - GUARD_US if tenant.raw_keep_us(now_us) else 0
-        there = hours[hours >= oldest_us]
-        if len(there):
-            self._marks.again(tenant.name, device, there)
-        frozen = hours[hours < oldest_us]
+        has_raw = np.array([self._roller.has_raw(tenant, hour_us) for hour_us in hours.tolist()], np.bool_)
+        if has_raw.any():
+            self._marks.again(tenant.name, device, hours[has_raw])
+        frozen = hours[~has_raw]
         if len(frozen):
             self._mark_fleet(tenant, device, frozen)
-            self._mark_days(tenant, device, frozen)
-            within = TimeSpan(mark.span.start_us, min(mark.span.stop_us, oldest_us))
+            self._roller.days.again(tenant.name, device, np.unique(frozen - frozen % DAY), whole_ms(self._clock.now_us()))
+            within = TimeSpan(mark.span.start_us, min(mark.span.stop_us, int(frozen.max()) + HOUR))
             self._remove(tenant.name, device, replace(mark, span=within), (MINUTES, HOURS))
 
     def _mark_fleet(self, tenant: Tenant, device: str, hours: Ints) -> None:
         if len(hours):
-            shard, version_us = shard_of(device), whole_ms(self._clock.now_us())
-            rows = mark_rows(DIRTY_FLEET, tenant.name, None, hours, np.full(len(hours), shard), version_us)
-            self._engine.write([(DIRTY_FLEET, rows)])
-            self._roller.fleet.note((Unit(tenant.name, hour, shard) for hour in hours.tolist()), version_us)
-
-    def _mark_days(self, tenant: Tenant, device: str, hours: Ints) -> None:
-        days = np.unique(hours - hours % DAY)
-        shard, version_us = shard_of(device), whole_ms(self._clock.now_us())
-        rows = mark_rows(
-            DIRTY_DAYS, tenant.name, Coded.constant(device, len(days)), days, np.full(len(days), shard), version_us
-        )
-        self._engine.write([(DIRTY_DAYS, rows)])
-        self._roller.days.note((Unit(tenant.name, day, shard) for day in days.tolist()), version_us)
+            self._roller.fleet.again(tenant.name, device, hours, whole_ms(self._clock.now_us()))
 
     def _remove(self, tenant: str, device: str, mark: Mark, levels: Iterable[Level]) -> None:
         """Records up to the mark's version, of windows that touch its span."""

@@ -127,7 +127,7 @@ class Roller:
             for some in _parts(devices[whole].tolist(), _MINUTES_AT_ONCE):
                 self.between()
                 self._roll_minutes(tenant, hour, some)
-            for some in _parts(devices[~whole].tolist(), _AT_ONCE) if self._has_raw(tenant, hour) else ():
+            for some in _parts(devices[~whole].tolist(), _AT_ONCE) if self.has_raw(tenant, hour.start_us) else ():
                 self.between()
                 self._roll_raw(tenant, hour, some)
         except BaseException:
@@ -137,10 +137,10 @@ class Roller:
         self._marks.finish(taken)
         return Rolled(len(devices), int(whole.sum()))
 
-    def _has_raw(self, tenant: Tenant, hour: TimeSpan) -> bool:
+    def has_raw(self, tenant: Tenant, hour_us: int) -> bool:
         """Whether all raw reports of an hour are still there. Without them what was rolled before stays as it is."""
-        keep_us = tenant.raw_keep_us(hour.start_us)
-        return keep_us == 0 or hour.start_us >= self._clock.now_us() - keep_us - GUARD_US
+        keep_us = tenant.raw_keep_us(hour_us)
+        return keep_us == 0 or hour_us >= self._clock.now_us() - keep_us - GUARD_US
 
     def _erased(self, tenant: str, hour: TimeSpan) -> bool:
         """Whether part of the hour may have been erased after its minutes were closed. What was erased a day before the

@@ -43,11 +43,11 @@ from widerow.schema.table import Table
 from widerow.telemetry.erasure import Mark
 from widerow.telemetry.store import Telemetry
 
-_EXPIRING_US = 10 * MINUTE
+EXPIRING_US = 10 * MINUTE
 """What expires so soon counts as gone: it might go while it is looked at."""
 
-_UNREADABLE = "its bytes cannot be decoded"
-_NOTHING_BENEATH = f"{_UNREADABLE}, and nothing is left that it could be computed from"
+UNREADABLE = "its bytes cannot be decoded"
+_NOTHING_BENEATH = f"{UNREADABLE}, and nothing is left that it could be computed from"
 _MORE_THAN_BENEATH = "it counts more values than what is left beneath it"
 
 
@@ -248,7 +248,7 @@ class _Day:
         for i, finding in enumerate(self._findings(Kind.WRONG, level, stored)):
             record = right.record.bytes_at(i)
             less[i] = frozen and not bad[i] and count_in(finding.stored) > count_in(record)
-            note = _UNREADABLE if bad[i] else _MORE_THAN_BENEATH if less[i] else ""
+            note = UNREADABLE if bad[i] else _MORE_THAN_BENEATH if less[i] else ""
             self._done.findings.append(replace(finding, frozen=frozen, mendable=not less[i], note=note, right=record))
         return less
 
@@ -298,10 +298,10 @@ def _hour(time_us: Ints) -> Ints:
 def _raw_is_there(tenant: Tenant, hour_us: int, now_us: int) -> bool:
     """Whether no raw report of an hour is gone yet."""
     keeps = {tenant.raw_keep_us(hour_us), *(e.raw_us for e in tenant.raw_epochs if hour_us < e.from_us < hour_us + HOUR)}
-    return all(keep_us == 0 or hour_us > now_us - keep_us - GUARD_US + _EXPIRING_US for keep_us in keeps)
+    return all(keep_us == 0 or hour_us > now_us - keep_us - GUARD_US + EXPIRING_US for keep_us in keeps)
 
 
 def _is_there(tenant: Tenant, level: Level, hour_us: int, now_us: int) -> bool:
     """The same for the windows of a level that begin in the hour."""
     keeps = {kept_at(tenant, level, hour_us), kept_at(tenant, level, hour_us + HOUR - 1)}
-    return all(keep_us == 0 or hour_us > now_us - keep_us - GUARD_US + _EXPIRING_US for keep_us in keeps)
+    return all(keep_us == 0 or hour_us > now_us - keep_us - GUARD_US + EXPIRING_US for keep_us in keeps)

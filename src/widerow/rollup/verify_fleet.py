@@ -22,7 +22,7 @@ from widerow.model.batch import CellKind
 from widerow.model.errors import Corrupt
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import Tenant
-from widerow.model.times import DAY, HOUR, MINUTE, Clock, TimeSpan
+from widerow.model.times import DAY, HOUR, Clock, TimeSpan
 from widerow.rollup.fleet import Fleet
 from widerow.rollup.fleet_summary import (
     ALL_TYPES,
@@ -35,17 +35,14 @@ from widerow.rollup.fleet_summary import (
     summary_of_fleets,
 )
 from widerow.rollup.store import kept_at
-from widerow.rollup.verify import Checked, Finding, Kind, Verifier
+from widerow.rollup.verify import EXPIRING_US, UNREADABLE, Checked, Finding, Kind, Verifier
 from widerow.schema.rollups import FLEET, HOURS
 from widerow.schema.shards import SHARDS, shard_of
 from widerow.telemetry.erasure import Erasure
 
-_EXPIRING_US = 10 * MINUTE
-"""What expires so soon counts as gone: it might go while it is looked at."""
 _MOST_ASKED = 64
 """Devices that are held against their reports before their fleet is called wrong: those that were written last."""
 
-_UNREADABLE = "its bytes cannot be decoded"
 _TYPE = "it names a type, and how many devices that has"
 
 
@@ -190,7 +187,7 @@ class FleetVerifier:
 
 def _is_there(tenant: Tenant, hour_us: int, now_us: int) -> bool:
     keep_us = kept_at(tenant, HOURS, hour_us)
-    return keep_us == 0 or hour_us > now_us - keep_us + _EXPIRING_US
+    return keep_us == 0 or hour_us > now_us - keep_us + EXPIRING_US
 
 
 def _cells(chunks: Iterable[Rows]) -> _Stored:
@@ -228,7 +225,7 @@ def _differences(right: _Stored, stored: _Stored) -> Iterator[Finding]:
             yield replace(finding, metric="", type=place.name, note=_TYPE)
         else:
             bad = kind is Kind.WRONG and not _is_readable(says, place.hour_us)
-            yield replace(finding, type=place.type, note=_UNREADABLE if bad else "")
+            yield replace(finding, type=place.type, note=UNREADABLE if bad else "")
 
 
 def _is_readable(record: bytes, hour_us: int) -> bool:

@@ -41,9 +41,8 @@ class WindowSettings:
 class _Chunk:
     rows: Rows
     at_us: int
-    fresh: Names | None
+    fresh: Names | None = None
     """Devices that were registered just before: nobody ever wrote one of them."""
-    written: bool = True
 
     def size(self) -> int:
         return _ROW_BYTES * len(self.rows) + _CELL_BYTES * len(self.rows.cells)
@@ -102,16 +101,22 @@ class Windows:
         `fresh` devices were registered by this process just now.
         """
         now_us = self._clock.now_us()
-        with self._lock:
-            for part in rows:
-                chunk = _Chunk(part, now_us, fresh, written and self._bytes < self._settings.max_bytes)
-                self._incoming.setdefault(tenant, []).append(chunk)
-                self._bytes += chunk.size()
+        for part in rows:
+            chunk = _Chunk(part, now_us, fresh)
+            with self._lock:
+                kept = written and self._bytes < self._settings.max_bytes
+                if kept:
+                    self._incoming.setdefault(tenant, []).append(chunk)
+                    self._bytes += chunk.size()
+            if not kept:  # its reports are let go at once: what is remembered is bounded by the number of devices
+                self.spoil(tenant, *_device_hours(part))
 
     def tenants(self) -> list[str]:
         """Those that have something here."""
         with self._lock:
-            return sorted({*self._incoming, *(name for name, known in self._tenants.items() if known.waiting)})
+            return sorted(
+                {*self._incoming, *self._spoiled, *(name for name, known in self._tenants.items() if known.waiting)}
+            )
 
     def forget(self, alone_from_us: int) -> None:
         """Another process wrote meanwhile: nothing that is here is whole any more. By any thread."""
@@ -142,7 +147,7 @@ class Windows:
                 closing.append(chunk.rows)
                 continue
             closing.append(chunk.rows.take(done))
-            rest = _Chunk(chunk.rows.take(~done), chunk.at_us, None)
+            rest = _Chunk(chunk.rows.take(~done), chunk.at_us)
             freed -= rest.size()
             waiting.append(rest)
         known.waiting = waiting
@@ -213,15 +218,13 @@ class Windows:
                 known.alone_us[ids] = 0
             ids, minute_us = _ids(known, chunk.rows), _minutes(chunk.rows)
             late = (minute_us < known.closed_us[ids]) | (known.alone_us[ids] > minute_us - minute_us % HOUR)
-            if not chunk.written:
-                late[:] = True
             if not late.any():
                 known.waiting.append(chunk)
                 continue
             known.spoil(ids[late], (minute_us - minute_us % HOUR)[late])
             freed += chunk.size()
             if not late.all():
-                rest = _Chunk(chunk.rows.take(~late), chunk.at_us, None)
+                rest = _Chunk(chunk.rows.take(~late), chunk.at_us)
                 freed -= rest.size()
                 known.waiting.append(rest)
         with self._lock:
@@ -233,6 +236,15 @@ def _ids(known: _Devices, rows: Rows) -> Codes:
     device = rows.keys["device_id"]
     assert isinstance(device, Coded)
     return known.ids(device.names)[device.codes]
+
+
+def _device_hours(rows: Rows) -> tuple[Coded, Ints]:
+    """The hours of devices that rows are of, each once."""
+    device, time_us = rows.keys["device_id"], np.asarray(rows.keys["event_us"])
+    assert isinstance(device, Coded)
+    hour_us = time_us - time_us % HOUR
+    first = np.unique(np.stack([device.codes, hour_us // HOUR]), axis=1, return_index=True)[1]
+    return device.take(first), hour_us[first]
 
 
 def _minutes(rows: Rows) -> Ints:
