@@ -36,7 +36,7 @@ HOUR_US = NOW - NOW % HOUR
 
 def asked(site: Site, span: TimeSpan, match: Match | None = None, **question: Any) -> Reply:
     sources = Sources(site.telemetry, site.rollups, site.roller.dirt, site.clock)
-    stale_of = lambda tenant: site.fleet.stale(tenant, site.marks.pending())  # noqa: E731
+    stale_of = lambda tenant: site.fleet.stale(tenant, site.marks.of(tenant.name))  # noqa: E731
     known = FleetSources(sources, site.fleet.store, site.catalog.devices, stale_of)
     budget = Budget(QuerySettings(), TENANT)
     return ask(known, TENANT, fleet_question(match or Match(), span, **question), budget)

@@ -58,7 +58,7 @@ def encode_csv(points: Points, *, epoch: str | None = None) -> bytes:
     if points.tags is not None:
         header.append("tags")
         columns.append(np.array([*points.tags.names, ""], object)[points.tags.codes].tolist())
-    return _csv(header, zip(*columns, strict=True))
+    return csv_of(header, zip(*columns, strict=True))
 
 
 def encode_arrow_points(points: Points) -> bytes:
@@ -86,7 +86,7 @@ def encode_records(records: Sequence[Mapping[str, Any]], media_type: str) -> byt
     keys = list(dict.fromkeys(key for record in records for key in record))
     columns = [[_flat(record.get(key)) for record in records] for key in keys]
     if media_type == CSV:
-        return _csv(keys, zip(*columns, strict=True))
+        return csv_of(keys, zip(*columns, strict=True))
     return stream_of(pa.table([_column(column) for column in columns], names=keys))
 
 
@@ -125,7 +125,7 @@ def stream_of(table: Any) -> bytes:
     return body
 
 
-def _csv(header: Sequence[str], rows: Any) -> bytes:
+def csv_of(header: Sequence[str], rows: Any) -> bytes:
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow(header)

@@ -6,8 +6,6 @@ Rule: Python sees series, not points; the numbers are written by `msgspec`, and 
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from widerow.codec.answer import ARROW, CSV, JSON, MEDIA_TYPES, dictionary_of, format_times, stream_of
+from widerow.codec.answer import ARROW, CSV, JSON, MEDIA_TYPES, csv_of, dictionary_of, format_times, stream_of
 from widerow.codec.points_json import Texts
 from widerow.model.arrays import PAD, Bytes, Ints
 from widerow.model.errors import Unsupported
@@ -179,11 +177,7 @@ def _encode_csv(series: Series, epoch: str | None) -> bytes:
         series.labels["agg"].to_list(),
         ["" if value != value else value for value in values],  # noqa: PLR0124 - NaN is nothing else
     ]
-    out = io.StringIO(newline="")
-    writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow([*owners, "time", "metric", "agg", "value"])
-    writer.writerows(zip(*columns, strict=True))
-    return out.getvalue().encode()
+    return csv_of([*owners, "time", "metric", "agg", "value"], zip(*columns, strict=True))
 
 
 def _encode_arrow(series: Series) -> bytes:

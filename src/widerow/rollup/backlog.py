@@ -62,6 +62,10 @@ class Backlog:
         """What is known to be marked, and when it was last."""
         return self._waiting.all()
 
+    def of(self, tenant: str) -> list[tuple[int, int]]:
+        """Start and shard of what is marked of a tenant."""
+        return self._waiting.of(tenant)
+
     def starts(self, tenant: str, shards: AbstractSet[int]) -> set[int]:
         """Windows in which any device of the shards may be marked."""
         return self._waiting.starts(tenant, shards)

@@ -160,10 +160,11 @@ class Fleet:
 
     # -- what is stale
 
-    def stale(self, tenant: Tenant, unrolled: Iterable[Unit]) -> Stale:
-        """What the rows of a fleet do not tell as reports do, for a process that rolls. `unrolled` are hours of devices."""
-        units = (*self._backlog.pending(), *unrolled)
-        return self._doubted(tenant, Stale.of((u.start_us, u.shard) for u in units if u.tenant == tenant.name))
+    def stale(self, tenant: Tenant, unrolled: Iterable[tuple[int, int]]) -> Stale:
+        """What the rows of a fleet do not tell as reports do, for a process that rolls. `unrolled` are the starts and
+        shards of hours of devices.
+        """
+        return self._doubted(tenant, Stale.of((*self._backlog.of(tenant.name), *unrolled)))
 
     def stale_in_store(self, tenant: Tenant) -> Stale:
         """The same as the store has it: for processes that do not roll."""

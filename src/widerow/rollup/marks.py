@@ -161,6 +161,10 @@ class Marks:
             self._written_us = written_us = {hour: at_us for hour, at_us in self._written_us.items() if hour in marked}
         return {unit: max(at_us, written_us.get((unit.tenant, unit.start_us), 0)) for unit, at_us in waiting.items()}
 
+    def of(self, tenant: str) -> list[tuple[int, int]]:
+        """Start and shard of what is marked of a tenant."""
+        return self._waiting.of(tenant)
+
     def starts(self, tenant: str, shards: AbstractSet[int]) -> set[int]:
         """Hours in which any device of the shards may be marked."""
         return self._waiting.starts(tenant, shards)

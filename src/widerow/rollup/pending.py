@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
 from widerow.rollup.unit import Unit
+from widerow.schema.shards import SHARDS
 
 
 class Pending:
@@ -39,6 +40,11 @@ class Pending:
     def all(self) -> dict[Unit, int]:
         with self._lock:
             return dict(self._units)
+
+    def of(self, tenant: str) -> list[tuple[int, int]]:
+        """Start and shard of what waits of a tenant."""
+        with self._lock:
+            return [(start, shard) for shard in range(SHARDS) for start in self._starts.get((tenant, shard), ())]
 
     def starts(self, tenant: str, shards: AbstractSet[int]) -> set[int]:
         """Of the windows that wait of any of the shards."""

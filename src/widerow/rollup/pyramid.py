@@ -131,7 +131,7 @@ class Pyramid:
     def stale(self, tenant: Tenant) -> Stale:
         """What cannot be asked of the fleet's hours yet."""
         if self._settings.rolls:
-            return self.fleet.stale(tenant, self.marks.pending())
+            return self.fleet.stale(tenant, self.marks.of(tenant.name))
         return self.fleet.stale_in_store(tenant)
 
     # -- for whoever watches over it
