@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from widerow.model.arrays import Floats, Ints
-from widerow.model.combine import stacked, united
+from widerow.model.combine import in_order, stacked, united
 from widerow.model.device import Device
 from widerow.model.names import Coded, Names
 from widerow.model.series import Reply, Series
@@ -167,7 +167,7 @@ class _Columns:
         values = {name: np.concatenate([np.zeros(0), *self.values.get(name, [])]) for name in aggregates}
         texts = {name: stacked(columns) for name, columns in self.texts.items()}
         if len(device.names) > 1 or len(self.device) > 1:
-            order = np.lexsort((start_us, _ranks(metric), _ranks(device)))
+            order = np.lexsort((start_us, in_order(metric).codes, in_order(device).codes))
             device, metric, start_us = device.take(order), metric.take(order), start_us[order]
             values = {name: column[order] for name, column in values.items()}
             texts = {name: column.take(order) for name, column in texts.items()}
@@ -261,7 +261,7 @@ def _both(numbers: Series, texts: Series, aggregates: Sequence[str]) -> Series:
     agg = labels["agg"]
     rank = np.array([place[name] for name in agg.names], np.int64)[agg.codes]
     time_us = np.concatenate([numbers.time_us, texts.time_us])
-    order = np.lexsort((time_us, rank, _ranks(labels["metric"]), _ranks(labels["device"])))
+    order = np.lexsort((time_us, rank, in_order(labels["metric"]).codes, in_order(labels["device"]).codes))
     no_text = Coded(Names.of(()), np.full(len(numbers), -1, np.int32))
     assert texts.text is not None
     return Series(
@@ -293,11 +293,3 @@ def _by_rank(series: Series, names: Sequence[str]) -> Series:
 
 def _united(columns: Sequence[Coded]) -> Coded:
     return united(columns) if len(columns) > 1 else columns[0] if columns else Coded.of(())
-
-
-def _ranks(column: Coded) -> Ints:
-    """The place of each name in order, for each row."""
-    texts = column.names.to_bytes_list()
-    rank = np.empty(len(texts), np.int64)
-    rank[sorted(range(len(texts)), key=texts.__getitem__)] = np.arange(len(texts))
-    return rank[column.codes]
