@@ -289,8 +289,8 @@ def main() -> int:
             break
         point = POINTS[cycle % len(POINTS)]
         # A point that is not reached so often in time is reached once.
-        for nth in (rng.randint(1, 6), 1):
-            status, said = _alone(lambda: trial.suffer(cycle, point, rng, nth))  # noqa: B023
+        for again, nth in enumerate((rng.randint(1, 6), 1)):
+            status, said = _alone(lambda: trial.suffer(2 * cycle + again, point, rng, nth))  # noqa: B023
             if said or os.WIFSIGNALED(status):
                 break
             rng.random()  # the child's choices are its own: those of the next differ
