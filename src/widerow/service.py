@@ -29,6 +29,7 @@ from widerow.model.tenant import Tenant
 from widerow.model.times import MINUTE, MS, SECOND, Clock, SystemClock, TimeSpan, whole_ms
 from widerow.ops.counters import Counters
 from widerow.pipeline.pipeline import Pipeline, PipelineSettings
+from widerow.pipeline.store_sink import StoreSink
 from widerow.query.budget import QuerySettings
 from widerow.query.fleet import FleetSources
 from widerow.query.queries import Queries
@@ -111,9 +112,7 @@ class Service:
                 rolled=lambda level, rolled: _count_rolled(counters, level, rolled),
             )
             pipeline = Pipeline(
-                engine,
-                telemetry,
-                catalog,
+                StoreSink(engine, telemetry, catalog, clock, counters, pyramid=pyramid, may_write=may_write),
                 clock,
                 counters,
                 PipelineSettings(
@@ -124,7 +123,6 @@ class Service:
                     share_core=bool(config.pipeline.share_core),
                 ),
                 may_write,
-                pyramid,
             )
             naming = line_codec.LineNaming(
                 device_tags=config.line.device_tags, metric=config.line.metric, fold_tags=config.line.fold_tags

@@ -24,7 +24,8 @@ from widerow.model.batch import Report, batch_of
 from widerow.model.errors import WiderowError
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, SECOND, TimeSpan
-from widerow.pipeline.pipeline import INLINE_BYTES, Job, Outcome
+from widerow.pipeline.job import Job, Outcome
+from widerow.pipeline.pipeline import INLINE_BYTES
 from widerow.query.fleet import ask, fleet_question
 from widerow.query.question import question_of
 from widerow.rollup.aggregate import (

@@ -34,7 +34,7 @@ from widerow.engine.rows import Rows
 from widerow.model.batch import Report, batch_of
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, HOUR, SECOND, TimeSpan, whole_ms
-from widerow.pipeline.pipeline import Job, Outcome
+from widerow.pipeline.job import Job, Outcome
 from widerow.query.points import points_of
 from widerow.rollup.pyramid import PyramidSettings
 from widerow.rollup.rolling import RollingSettings

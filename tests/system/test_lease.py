@@ -27,7 +27,7 @@ from widerow.config import Config, Store
 from widerow.model.errors import NotTheWriter
 from widerow.model.tenant import Tenant
 from widerow.model.token import Role
-from widerow.pipeline.pipeline import Job
+from widerow.pipeline.job import Job
 from widerow.service import Service
 
 LEASE_S = 4

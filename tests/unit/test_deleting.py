@@ -17,7 +17,7 @@ from widerow.model.errors import Conflict, NotFound, Unavailable
 from widerow.model.names import Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import MS, SECOND, TimeSpan, whole_ms
-from widerow.pipeline.pipeline import Job, Outcome
+from widerow.pipeline.job import Job, Outcome
 from widerow.schema.tables import DEVICE_VERSIONS
 from widerow.service import Service
 

@@ -17,7 +17,8 @@ from widerow.model.device import Device
 from widerow.model.errors import ConfigError, NotTheWriter, StorageFull, Unavailable
 from widerow.model.tenant import Limits, Tenant
 from widerow.model.times import HOUR, TimeSpan
-from widerow.pipeline.pipeline import INLINE_BYTES, Job, Outcome
+from widerow.pipeline.job import Job, Outcome
+from widerow.pipeline.pipeline import INLINE_BYTES
 from widerow.schema.shards import shard_of
 from widerow.schema.table import Table
 from widerow.schema.tables import LAST_SEEN, META

@@ -10,7 +10,7 @@ import pytest
 from starlette.types import Message, Receive
 
 from widerow.model.errors import Overloaded, Refusal, Rejected, TooLarge
-from widerow.pipeline.pipeline import Outcome
+from widerow.pipeline.job import Outcome
 from widerow.server.completions import Completions
 from widerow.server.intake import Disconnected, Intake
 from widerow.server.write import partial_write, refused

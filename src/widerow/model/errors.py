@@ -183,3 +183,8 @@ REFUSAL_CODES = {
     "erased": "The report is older than the erasure of its device, tenant or metric.",
 }
 """The codes of refused reports, each with its meaning."""
+
+
+def unexpected(error: Exception) -> WiderowError:
+    """What a sender is told of a failure that nobody foresaw. The log has it."""
+    return Unavailable(f"internal error: {type(error).__name__}; the server's log has the details")

@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from widerow.pipeline.pipeline import Outcome
+from widerow.pipeline.job import Outcome
 
 _MOST_ROUNDS = 16
 """After so many turns of the loop the committer is woken in any case."""

@@ -21,7 +21,8 @@ import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
 from widerow.model.errors import Refusal, Rejected
-from widerow.pipeline.pipeline import INLINE_BYTES, Job, Outcome
+from widerow.pipeline.job import Job, Outcome
+from widerow.pipeline.pipeline import INLINE_BYTES
 from widerow.server.auth import WRITERS, Auth, allow
 from widerow.server.completions import Completions, Herald
 from widerow.server.failures import JSON_TYPE, Failure, failure, influx, ours

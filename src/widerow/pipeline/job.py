@@ -1,0 +1,63 @@
+"""A body on its way through the pipeline, what becomes of it, and where batches go in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from widerow.codec.decoded import Decoded
+from widerow.model.batch import Batch
+from widerow.model.errors import Refusal, WiderowError
+from widerow.model.tenant import Tenant
+
+
+class Lane(Enum):
+    """Live reports, and the backlog of devices that were away: each has a line and a budget of its own."""
+
+    LIVE = "live"
+    BACKFILL = "backfill"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a job. With an error nothing of it is acknowledged."""
+
+    accepted: int = 0
+    refusals: Sequence[Refusal] = ()
+    error: WiderowError | None = None
+
+    @property
+    def refused(self) -> int:
+        return sum(len(r) for r in self.refusals)
+
+
+@dataclass(slots=True)
+class Job:
+    """A body on its way. `decode` is called once, in any thread; `done` too."""
+
+    tenant: Tenant
+    size: int
+    decode: Callable[[], Decoded]
+    done: Callable[[Outcome], None]
+    only_device: str | None = None
+    lane: Lane = Lane.LIVE
+    batch: Batch | None = None
+    refusals: list[Refusal] = field(default_factory=list)
+
+
+class Settle(Protocol):
+    """Told what became of a job: which of its reports were refused, in the sender's positions; or why all of it failed."""
+
+    def __call__(self, job: Job, refused: Sequence[Refusal], error: WiderowError | None) -> None: ...
+
+
+class Sink(Protocol):
+    """Where checked batches are made durable: the store, or a log in front of it."""
+
+    def commit(self, work: Sequence[tuple[str, list[Job]]], settle: Settle) -> None:
+        """Make the batches of tenants' jobs durable. Settles every job exactly once, at the latest before it returns.
+
+        Called by one thread, a commit after the other.
+        """

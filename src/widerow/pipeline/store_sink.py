@@ -1,0 +1,163 @@
+"""The store as the end of the pipeline: batches of tenants are registered, placed, marked and written, in one write.
+
+A tenant that fails before the write fails alone. Where processes share a store, `may_write` is asked once more before each
+commit: what waits when the writer's lease runs out is refused, what is being written ends as it will (see `catalog.lease`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from widerow.catalog.catalog import Catalog
+from widerow.engine.port import Engine
+from widerow.engine.rows import Rows
+from widerow.model.batch import Batch
+from widerow.model.errors import NotFound, Refusal, WiderowError, unexpected
+from widerow.model.merge import merge
+from widerow.model.names import Names
+from widerow.model.tenant import Tenant
+from widerow.model.times import Clock
+from widerow.ops.counters import Counters
+from widerow.pipeline.attach import attached
+from widerow.pipeline.job import Job, Settle
+from widerow.rollup.marks import MarkPlan
+from widerow.rollup.pyramid import Pyramid
+from widerow.schema.table import Table
+from widerow.telemetry.store import Plan, Telemetry
+
+log = logging.getLogger(__name__)
+
+_UNREGISTERED = (
+    ("unknown-device", "device {device!r} is not registered, and {tenant} does not register devices on their first report"),
+    ("device-limit", "{tenant} has as many devices as limits.devices allows; {device!r} is one more"),
+)
+"""Why a device was not registered, by the catalog's code (1, 2)."""
+
+
+class StoreSink:
+    """Writes to a store, and tells the pyramid what it wrote."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        telemetry: Telemetry,
+        catalog: Catalog,
+        clock: Clock,
+        counters: Counters,
+        *,
+        pyramid: Pyramid | None = None,
+        may_write: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._engine, self._telemetry, self._catalog = engine, telemetry, catalog
+        self._clock, self._counters = clock, counters
+        self._pyramid, self._may_write = pyramid, may_write
+
+    def commit(self, work: Sequence[tuple[str, list[Job]]], settle: Settle) -> None:
+        groups = [self._prepare(tenant, jobs) for tenant, jobs in work]
+        changes: list[tuple[Table, Rows]] = [change for group in groups for change in group.changes()]
+        error: WiderowError | None = None
+        try:
+            self._engine.write(changes)
+        except WiderowError as failure:
+            error = failure
+        except Exception as failure:
+            log.exception("commit failed")
+            error = unexpected(failure)
+        if error:
+            self._counters.commit_failures.labels(error.code).inc()
+        for group in groups:
+            self._acknowledge(group, error, settle)
+
+    def _prepare(self, tenant_name: str, jobs: list[Job]) -> _Group:
+        """Everything that must be known before the write. A tenant that fails here fails alone."""
+        group = _Group(tenant_name, jobs)
+        try:
+            self._may_write()
+            tenant = self._catalog.tenants.current(tenant_name, self._clock.now_us())
+            batch = merge([job.batch for job in jobs if job.batch is not None])
+            batch, refused, group.fresh = self._register(tenant, batch)
+            group.refusals += refused
+            if tenant.row_attributes:
+                batch = attached(batch, self._catalog.attributes.of(tenant_name, batch.device.names, tenant.row_attributes))
+            self._catalog.metrics.observe(tenant_name, batch.cells, self._clock.now_us())
+            group.plan = self._telemetry.plan(tenant, batch)
+            group.refusals += group.plan.refusals
+            if self._pyramid:
+                group.marks = self._pyramid.plan(tenant_name, batch)
+        except NotFound:
+            group.error = NotFound(f"tenant {tenant_name!r} was deleted")
+        except WiderowError as error:
+            group.error = error
+        except Exception as error:
+            log.exception("preparing a commit failed")
+            group.error = unexpected(error)
+        return group
+
+    def _register(self, tenant: Tenant, batch: Batch) -> tuple[Batch, list[Refusal], Names]:
+        used = np.zeros(len(batch.device.names), np.bool_)
+        used[batch.device.codes] = True  # a name whose reports were all refused is no device
+        registered = self._catalog.devices.register(tenant, batch.device.names, used)
+        codes, added = registered.codes, registered.added
+        if not codes.any():
+            return batch, [], added
+        refusals = []
+        per_report = codes[batch.device.codes]
+        for number, (code, why) in enumerate(_UNREGISTERED, 1):
+            bad = per_report == number
+            if bad.any():
+                first = batch.device[int(np.flatnonzero(bad)[0])]
+                refusals.append(Refusal(code, why.format(device=first, tenant=tenant.name), batch.position[bad].tolist()))
+        return batch.take(per_report == 0), refusals, added
+
+    def _acknowledge(self, group: _Group, error: WiderowError | None, settle: Settle) -> None:
+        error = group.error or error
+        if group.plan and group.marks and self._pyramid:
+            self._pyramid.settle(group.marks, group.plan, fresh=group.fresh, written=error is None)
+        if group.plan and error:
+            self._take_back(group.plan)
+        for job, refused in zip(group.jobs, group.refusals_by_job(), strict=True):
+            settle(job, refused, error)
+
+    def _take_back(self, plan: Plan) -> None:
+        try:
+            self._telemetry.failed(plan)
+        except Exception:  # the store does not answer at all; the senders must hear of it, and the thread go on
+            log.exception("a failed plan could not be taken back")
+
+
+@dataclass(slots=True)
+class _Group:
+    """The jobs of one tenant in one commit."""
+
+    tenant: str
+    jobs: list[Job]
+    plan: Plan | None = None
+    marks: MarkPlan | None = None
+    fresh: Names | None = None
+    """Devices that were registered for it."""
+    refusals: list[Refusal] = field(default_factory=list)
+    error: WiderowError | None = None
+
+    def changes(self) -> list[tuple[Table, Rows]]:
+        """What is to be written, marks in front of the reports they stand for."""
+        return [*(self.marks.changes if self.marks else ()), *(self.plan.changes if self.plan else ())]
+
+    def refusals_by_job(self) -> list[list[Refusal]]:
+        """Refusals of merged reports, given back to the jobs they came from, in the senders' positions."""
+        out: list[list[Refusal]] = [[] for _ in self.jobs]
+        if not self.refusals:
+            return out
+        starts = np.cumsum([0, *[len(job.batch) for job in self.jobs if job.batch is not None]])
+        for refusal in self.refusals:
+            at = np.asarray(refusal.positions)
+            owner = np.searchsorted(starts, at, side="right") - 1
+            for j in np.unique(owner).tolist():
+                batch = self.jobs[j].batch
+                assert batch is not None
+                positions = batch.position[at[owner == j] - starts[j]].tolist()
+                out[j].append(Refusal(refusal.code, refusal.reason, positions))
+        return out
