@@ -146,7 +146,7 @@ def test_what_waits_when_writing_is_forbidden_is_refused_and_not_written(
     tenant = service.catalog.tenants.create(Tenant(name="acme"))
     now = service.clock.now_us()
     with monkeypatch.context() as patch:
-        patch.setattr(service.pipeline, "_may_write", Permit(1))
+        patch.setattr(service.pipeline._sink, "_may_write", Permit(0))
         (refused,) = send(service, tenant, f"m,device=d x=1 {now}")
     assert isinstance(refused.error, NotTheWriter)
     assert service.catalog.devices.count("acme") == 0
