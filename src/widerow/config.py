@@ -102,6 +102,13 @@ class Rollup:
     settle_s: int = _setting(
         10, "How long an hour that late reports come in for must rest before it is rolled again.", low=0, high=3600
     )
+    share_s: int = _setting(
+        60,
+        "Several workers: how long a writer relies on a mark. Hours are rolled when the newest is two times as old; clocks "
+        "of hosts may differ by half of it.",
+        low=1,
+        high=3600,
+    )
     cache_mib: int = _setting(
         512, "Memory for reports of open minutes; what does not fit is read from the store.", low=0, high=1 << 20
     )

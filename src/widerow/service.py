@@ -28,11 +28,13 @@ from widerow.model.store import is_shared
 from widerow.model.tenant import Tenant
 from widerow.model.times import MINUTE, MS, SECOND, Clock, SystemClock, TimeSpan, whole_ms
 from widerow.ops.counters import Counters
+from widerow.pipeline.job import Sink
 from widerow.pipeline.pipeline import Pipeline, PipelineSettings
 from widerow.pipeline.store_sink import StoreSink
 from widerow.query.budget import QuerySettings
 from widerow.query.fleet import FleetSources
 from widerow.query.queries import Queries
+from widerow.rollup.crew import CrewSettings
 from widerow.rollup.pyramid import Pyramid, PyramidSettings
 from widerow.rollup.roll import Rolled
 from widerow.rollup.rolling import RollingSettings
@@ -75,11 +77,15 @@ class Service:
         *,
         writes: bool = True,
         rolls: bool = False,
+        crew: str = "",
+        sink: Callable[[Catalog, Counters], Sink] | None = None,
         say: Callable[[str], None] = log.warning,
     ) -> Service:
-        """`writes`: whether it takes reports. On a shared store that takes the writer's lease, for which it may wait, and
+        """`writes`: whether it writes reports. On a shared store that takes the writer's lease, for which it may wait, and
         then says so; `ConfigError`: another process has it. An embedded store has one process anyway.
         `rolls`: whether it rolls them up as well: for processes that stay.
+        `crew`: on a shared store, the name of a group of processes that write to it together.
+        `sink`: makes what takes reports instead of the store, for processes that do not write there themselves.
         """
         clock = clock or SystemClock()
         max_future_us, refresh_us = config.time.max_future_s * SECOND, config.time.refresh_s * SECOND
@@ -88,7 +94,7 @@ class Service:
         keeper: Keeper | None = None
         try:
             if shared and writes:  # first: who is refused has changed nothing
-                keeper = leases.keep(engine, clock, length_us=config.store.lease_s * SECOND, say=say)
+                keeper = leases.keep(engine, clock, length_us=config.store.lease_s * SECOND, say=say, crew=crew)
             bring_up(engine)
             counters = Counters()
             catalog = Catalog(
@@ -101,18 +107,19 @@ class Service:
                 ),
             )
             telemetry = Telemetry(engine, clock, TelemetrySettings(max_future_us=max_future_us, refresh_us=refresh_us))
-            may_write = keeper.lease.check if keeper else _refuse_reports if shared else lambda: None
+            may_write = keeper.lease.check if keeper else _refuse_reports if shared and sink is None else lambda: None
             pyramid = Pyramid(
                 engine,
                 telemetry,
                 catalog,
                 clock,
-                pyramid_settings(config, rolls=rolls and writes and bool(config.rollup.enabled)),
+                pyramid_settings(config, rolls=rolls and writes and bool(config.rollup.enabled), crew=bool(crew) and shared),
                 may_roll=may_write,
                 rolled=lambda level, rolled: _count_rolled(counters, level, rolled),
             )
+            to_store = StoreSink(engine, telemetry, catalog, clock, counters, pyramid=pyramid, may_write=may_write)
             pipeline = Pipeline(
-                StoreSink(engine, telemetry, catalog, clock, counters, pyramid=pyramid, may_write=may_write),
+                sink(catalog, counters) if sink else to_store,
                 clock,
                 counters,
                 PipelineSettings(
@@ -249,6 +256,10 @@ class Service:
                 self.telemetry.erasure.finish(tenant, mark, place)
             return len(unfinished)
 
+    def leads(self) -> bool:
+        """Whether this process does what is done once for a store: of a crew one does."""
+        return self.pyramid.crew is None or self.pyramid.crew.leads()
+
     def trouble(self) -> str:
         """Why a process that takes reports takes none now; empty if it does."""
         return self.keeper.lease.trouble() if self.keeper else ""
@@ -276,13 +287,17 @@ class Service:
         self.counters.rollup_margin.set(min(lag.margin_us for lag in lags) / SECOND)
 
 
-def pyramid_settings(config: Config, *, rolls: bool) -> PyramidSettings:
+def pyramid_settings(config: Config, *, rolls: bool, crew: bool = False) -> PyramidSettings:
     lateness_us, settle_us = config.rollup.lateness_s * SECOND, config.rollup.settle_s * SECOND
+    several = CrewSettings(share_us=config.rollup.share_s * SECOND) if crew else None
+    if several:  # before that nothing of what was marked last is taken
+        settle_us = max(settle_us, several.ripe_us)
     return PyramidSettings(
         max_future_us=config.time.max_future_s * SECOND,
         rolls=rolls,
         rolling=RollingSettings(lateness_us=lateness_us, settle_us=settle_us),
         windows=WindowSettings(max_bytes=config.rollup.cache_mib << 20, lateness_us=lateness_us),
+        crew=several,
     )
 
 
@@ -325,9 +340,10 @@ class Housekeeper:
     def _run(self) -> None:
         while not self._stopping:
             try:
-                expired = self._service.engine.expire(self._service.clock.now_us())
-                self._service.counters.dropped_windows.inc(expired.windows)
-                self._service.purge()
+                if self._service.leads():
+                    expired = self._service.engine.expire(self._service.clock.now_us())
+                    self._service.counters.dropped_windows.inc(expired.windows)
+                    self._service.purge()
                 self._service.pyramid.guard.look()
             except WiderowError as error:
                 log.warning("housekeeping: %s", error)

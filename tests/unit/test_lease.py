@@ -387,3 +387,51 @@ def test_another_writer_is_named_in_the_log(store: Store, caplog: pytest.LogCapt
     taken, back = caplog.messages
     assert f"process {Process.this().pid} on beta" in taken
     assert "has it again" in back
+
+
+def member(world: World, number: int, crew: str = "workers") -> Lease:
+    return Lease(world.store, world.clock, Process(f"crew:{crew}", f"host-{number}", number, crew=True), length_us=LENGTH)
+
+
+def test_a_crew_has_the_lease_together_and_nobody_else_has_it() -> None:
+    world = World()
+    first, second, serve = member(world, 1), member(world, 2), world.lease("serve")
+    assert first.take()
+    assert second.take()
+    assert first.held()
+    assert second.held()
+    assert not serve.take()
+    other = member(world, 3, crew="others")
+    assert not other.take()
+    world.clock.time_us += LENGTH // 2
+    assert second.take(), "any of them renews it"
+    world.clock.time_us += LENGTH // 2
+    assert not first.held(), "who did not look for so long does not know"
+    assert first.take()
+    assert not serve.take()
+
+
+def test_a_crews_lease_runs_out_when_the_last_of_it_is_gone() -> None:
+    world = World()
+    first, second, serve = member(world, 1), member(world, 2), world.lease("serve")
+    assert first.take()
+    assert second.take()
+    first.give_up()
+    assert not first.held()
+    assert second.held()
+    assert not serve.take()
+    second.give_up()
+    world.clock.time_us += LENGTH
+    assert serve.take()
+    assert not first.take()
+
+
+def test_two_of_a_crew_that_renew_at_once_both_have_it() -> None:
+    world = World()
+    first, second = member(world, 1), member(world, 2)
+    assert first.take()
+    world.clock.time_us += LENGTH // 2
+    world.store.before_put = lambda: None if second.take() else pytest.fail("it is of the crew")
+    assert first.take()
+    assert first.held()
+    assert second.held()

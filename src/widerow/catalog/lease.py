@@ -1,4 +1,4 @@
-"""The writer's lease: of the processes that share a store, one takes reports.
+"""The writer's lease: of the processes that share a store, one takes reports; or one crew of them does.
 
 A row of META says which, and until when. It is taken and renewed by `put_if`, so two processes never both take it; and it
 runs out by itself, so one that was killed keeps its successor waiting for the length of a lease at the most.
@@ -14,6 +14,9 @@ Rule 2: for others it has run out when its end has passed by their clock, or whe
 it did not change. Whoever lives renews it three times in that.
 Rule 3: who lost it refuses reports until it has it again: at once, if nobody took it; if somebody did, when that one is
 gone, and having forgotten what it knew by heart.
+
+A crew (the workers behind a log, who write what it gives them, and know nothing by heart that another could make wrong; see
+`rollup.crew`) has one lease together, so that nobody else writes beside it. It runs out when the last of them is gone.
 
 Clocks: by rule 1, of hosts whose clocks differ by less than a tenth of a length, no two ever begin a write at once. A clock
 that is ahead by two thirds of it takes the lease from a holder that lives, which learns of it when it next renews; until
@@ -57,10 +60,13 @@ class Process:
     id: str
     host: str
     pid: int
+    crew: bool = False
+    """It is one of several that hold the lease together: each renews it, and none gives it up."""
 
     @classmethod
-    def this(cls) -> Process:
-        return cls(secrets.token_hex(8), socket.gethostname(), os.getpid())
+    def this(cls, crew: str = "") -> Process:
+        """`crew`: the name of the group of processes that this is one of."""
+        return cls(f"crew:{crew}" if crew else secrets.token_hex(8), socket.gethostname(), os.getpid(), bool(crew))
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +133,9 @@ class Lease:
                 self.other, self._ends_us = stored.holder, 0
                 return False
             self._was_away |= self._had_it and not ours
+            if self._process.crew and stored is not None and ours and self._fresh(stored.holder, now_us):
+                self._have(stored.holder.until_us)
+                return True
             wanted = Holder(
                 id=self._process.id,
                 host=self._process.host,
@@ -136,16 +145,27 @@ class Lease:
                 length_us=self.length_us,
             )
             if self._engine.put_if(META, KEY, {"body": msgspec.json.encode(wanted).decode()}, stored and stored.row):
-                if self._was_away:
-                    self.on_return()
-                self.other, self._had_it, self._was_away = None, True, False
-                self._ends_us = wanted.until_us - self.length_us // 10
+                self._have(wanted.until_us)
                 return True
         raise Unavailable("the writer's lease keeps changing")
 
+    def _fresh(self, holder: Holder, now_us: int) -> bool:
+        """Whether another of the crew has just renewed it."""
+        return 3 * (holder.until_us - now_us) > 2 * holder.length_us
+
+    def _have(self, until_us: int) -> None:
+        if self._was_away:
+            self.on_return()
+        self.other, self._had_it, self._was_away = None, True, False
+        self._ends_us = until_us - self.length_us // 10
+
     def give_up(self) -> None:
-        """Let the next one have it at once. If the store does not answer, it runs out by itself."""
+        """Let the next one have it at once. If the store does not answer, it runs out by itself; so does that of a crew,
+        of which others may go on.
+        """
         self._ends_us = 0
+        if self._process.crew:
+            return
         try:
             stored = _read(self._engine)
             if stored is not None and stored.holder.id == self._process.id:
@@ -246,10 +266,14 @@ def keep(
     *,
     length_us: int,
     say: Callable[[str], None],
+    crew: str = "",
     sleep: Callable[[float], None] = time.sleep,
 ) -> Keeper:
-    """Take the lease of a store for this process, waiting if need be, and keep it. Makes META if there is none yet."""
+    """Take the lease of a store for this process, waiting if need be, and keep it. Makes META if there is none yet.
+
+    `crew`: together with all others of that name.
+    """
     engine.apply([META])
-    lease = Lease(engine, clock, Process.this(), length_us=length_us)
+    lease = Lease(engine, clock, Process.this(crew), length_us=length_us)
     wait_for(lease, say, sleep)
     return Keeper(lease)

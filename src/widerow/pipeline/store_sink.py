@@ -116,7 +116,10 @@ class StoreSink:
     def _acknowledge(self, group: _Group, error: WiderowError | None, settle: Settle) -> None:
         error = group.error or error
         if group.plan and group.marks and self._pyramid:
-            self._pyramid.settle(group.marks, group.plan, fresh=group.fresh, written=error is None)
+            try:
+                self._pyramid.settle(group.marks, group.plan, fresh=group.fresh, written=error is None)
+            except WiderowError as failure:  # the reports are durable, but what makes sure that they are rolled is not
+                error = failure
         if group.plan and error:
             self._take_back(group.plan)
         for job, refused in zip(group.jobs, group.refusals_by_job(), strict=True):

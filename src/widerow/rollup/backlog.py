@@ -2,12 +2,13 @@
 
 Rule 1: a mark is written in the same write as the hours it follows from, in front of them.
 Rule 2: marks up to the version at which they were taken go when what they ask for is durable; newer ones stay.
-Only the process that rolls writes these, one roll after another; so nothing waits for anything here.
+Where one process rolls it writes these, one roll after another, and nothing waits for anything here; several go by the age
+of marks (see `crew`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 import numpy as np
@@ -52,6 +53,10 @@ class Backlog:
 
     def note(self, units: Iterable[Unit], at_us: int) -> None:
         self._waiting.note(units, at_us)
+
+    def learn(self, waiting: Mapping[Unit, int]) -> None:
+        """What is marked, as it was just found in the store, and when it was last."""
+        self._waiting.replace(waiting)
 
     def recover(self) -> None:
         """Learn what processes before this one left to be rolled."""

@@ -23,6 +23,7 @@ from widerow.model.tags import with_tags
 from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import HOUR, MS, Clock, TimeSpan, whole_ms
 from widerow.rollup.backlog import Backlog, units_of
+from widerow.rollup.crew import CrewSettings
 from widerow.rollup.fleet_store import FleetStore
 from widerow.rollup.fleet_summary import NOTHING, TYPE, FleetSummary, first_types, hours_of_devices, summary_of_fleets
 from widerow.rollup.roll import Rolled
@@ -95,8 +96,10 @@ class Fleet:
         catalog: Catalog,
         clock: Clock,
         versions: Versions | None = None,
+        crew: CrewSettings | None = None,
     ) -> None:
-        """`backlog` is the roller's: hours that were rolled mark their fleet there."""
+        """`backlog` is the roller's: hours that were rolled mark their fleet there. `crew`: others roll, too."""
+        self._crew = crew
         self._engine, self._rollups, self._backlog, self._clock = engine, rollups, backlog, clock
         self._devices = catalog.devices
         self.store = FleetStore(engine, clock)
@@ -111,8 +114,10 @@ class Fleet:
         marked = [unit for unit in units if unit in pending]
         if not marked:
             return Rolled(0)
-        # Those that come within this millisecond may be of what is written after it was read.
-        taken_us = max(whole_ms(self._clock.now_us()) - MS, *(pending[unit] for unit in marked))
+        if self._crew:
+            taken_us = whole_ms(self._clock.now_us()) - self._crew.ripe_us
+        else:  # those that come within this millisecond may be of what is written after it was read
+            taken_us = max(whole_ms(self._clock.now_us()) - MS, *(pending[unit] for unit in marked))
         devices = self.recompute(tenant, marked[0].start_us, [unit.shard for unit in marked])
         self._backlog.finish(marked, taken_us)
         return Rolled(devices)

@@ -6,12 +6,13 @@ Rule 2: what was marked and not yet taken for rolling is not marked again: one r
 Rule 3: `take` waits for the writes that were planned before it. So what is read after it holds every report that relied on a
 mark it took; reports planned later bring marks of their own, with greater versions, which `finish` leaves alone.
 Rule 4: writes are settled one after another, as the committer does: a plan never relies on a mark whose write failed.
+Where several processes write, nobody learns what others take: rules 2 and 3 go by the age of marks instead (see `crew`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -26,6 +27,7 @@ from widerow.model.kernel import kernel
 from widerow.model.names import Coded, Names
 from widerow.model.times import HOUR, MS, Clock, whole_ms
 from widerow.rollup.backlog import mark_rows, units_of
+from widerow.rollup.crew import CrewSettings
 from widerow.rollup.pending import Pending
 from widerow.rollup.unit import Unit
 from widerow.schema.rollups import DIRTY
@@ -52,6 +54,11 @@ class MarkPlan:
     tenant: str
     ids: Codes
     generation: int
+    relied_us: int
+    """When the oldest of the marks was written that the reports rely on."""
+    device: Coded
+    hour_us: Ints
+    """Of the reports."""
 
 
 @dataclass(slots=True)
@@ -62,24 +69,28 @@ class _Marked:
     hour_us: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     shard: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     """Of devices that were ever marked."""
+    at_us: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """When they were last."""
 
     def ids(self, names: Names) -> Codes:
         ids = self.table.add(names)
         if len(ids) and ids.min() < 0:  # more devices than anyone has: start afresh, at the cost of marking again
             self.table = NameTable(_MAX_DEVICES)
-            self.hour_us = self.shard = np.zeros(0, np.int64)
+            self.hour_us = self.shard = self.at_us = np.zeros(0, np.int64)
             ids = self.table.add(names)
         if len(self.table) > len(self.hour_us):
             more = np.full(max(1024, 2 * len(self.table)) - len(self.hour_us), -1)
             self.hour_us, self.shard = np.concatenate([self.hour_us, more]), np.concatenate([self.shard, more])
+            self.at_us = np.concatenate([self.at_us, more])
         return ids
 
 
 class Marks:
     """The marks of one writing process. Safe to share between threads."""
 
-    def __init__(self, engine: Engine, clock: Clock) -> None:
-        self._engine, self._clock = engine, clock
+    def __init__(self, engine: Engine, clock: Clock, crew: CrewSettings | None = None) -> None:
+        """`crew`: other processes write, and roll, at the same time."""
+        self._engine, self._clock, self._crew = engine, clock, crew
         self._lock = threading.Condition()
         self._marked: dict[str, _Marked] = {}
         self._generation = 0
@@ -99,24 +110,46 @@ class Marks:
             known = self._marked.setdefault(tenant, _Marked())
             ids = known.ids(batch.device.names)[batch.device.codes]
             fresh = np.zeros(len(batch), np.bool_)
-            _mark_fresh(ids, hour_us, known.hour_us, fresh)
             self._last_us = version_us = max(self._last_us, whole_ms(self._clock.now_us()))
+            oldest_us = version_us - self._crew.share_us if self._crew else 0
+            relied_us = _mark_fresh(ids, hour_us, known.hour_us, known.at_us, version_us, oldest_us, fresh)
             self._under_way[self._generation] = self._under_way.get(self._generation, 0) + 1
             for hour in [int(hour_us[0])] if _all_same(hour_us) else np.unique(hour_us).tolist():
                 self._written_us[tenant, hour] = version_us
             rows = np.flatnonzero(fresh)
-            plan = MarkPlan([], tenant, ids[rows], self._generation)
+            plan = MarkPlan([], tenant, ids[rows], self._generation, relied_us, batch.device, hour_us)
             device = batch.device.take(rows)
             shard = shards_of(device.names)[device.codes] if len(rows) else np.zeros(0, np.int64)
             known.shard[plan.ids] = shard
         if len(rows):
             marks = mark_rows(DIRTY, tenant, device, hour_us[rows], shard, version_us)
             plan.changes.append((DIRTY, marks))
-            self._waiting.note(units_of(DIRTY, marks), version_us)
+            if self._crew is None:  # else whoever rolls finds them in the store
+                self._waiting.note(units_of(DIRTY, marks), version_us)
         return plan
 
     def settle(self, plan: MarkPlan, *, written: bool) -> None:
-        """The write of a plan is durable, or failed. Exactly once for each plan."""
+        """The write of a plan is durable, or failed. Exactly once for each plan. What raises here is not to be
+        acknowledged.
+        """
+        try:
+            if written and self._crew and self._clock.now_us() > plan.relied_us + self._crew.longest_us:
+                self._mark_again(plan)
+        except BaseException:
+            written = False
+            raise
+        finally:
+            self._settle(plan, written=written)
+
+    def _mark_again(self, plan: MarkPlan) -> None:
+        """The write took so long that its marks may have been worked off without it."""
+        first = np.unique(np.stack([plan.device.codes, plan.hour_us // HOUR]), axis=1, return_index=True)[1]
+        device = plan.device.take(first)
+        version_us = whole_ms(self._clock.now_us())
+        shard = shards_of(device.names)[device.codes]
+        self._engine.write([(DIRTY, mark_rows(DIRTY, plan.tenant, device, plan.hour_us[first], shard, version_us))])
+
+    def _settle(self, plan: MarkPlan, *, written: bool) -> None:
         with self._lock:
             if not written:
                 self._marked[plan.tenant].hour_us[plan.ids] = -1
@@ -143,6 +176,10 @@ class Marks:
     def recover(self) -> None:
         """Learn what processes before this one left to be rolled."""
         self._waiting.note(self.units(), 0)
+
+    def learn(self, waiting: Mapping[Unit, int]) -> None:
+        """What is marked, as it was just found in the store, and when it was last."""
+        self._waiting.replace(waiting)
 
     def again(self, tenant: str, device: str, hours: Ints) -> None:
         """Have hours of a device rolled again, from its raw reports. Durable on return."""
@@ -173,6 +210,18 @@ class Marks:
         """From here on what is written to the units, which are of one hour, is marked again. Waits until what was planned
         before is settled.
         """
+        version_us = whole_ms(self._clock.now_us()) - self._crew.ripe_us if self._crew else self._fence(units)
+        tenant, start_us = units[0].tenant, units[0].start_us
+        devices: list[str] = []
+        shards: list[Key] = [(tenant, unit.shard) for unit in units]
+        for rows in self._engine.scan(DIRTY, shards, Span(start_us, start_us + 1)):
+            column = rows.keys["device_id"]
+            assert isinstance(column, Coded)
+            devices += column.take(np.flatnonzero(rows.version_us <= version_us)).to_list()
+        return Taken(units, devices, version_us)
+
+    def _fence(self, units: Sequence[Unit]) -> int:
+        """A version that no mark has which was planned before and is not settled, and that every later one will exceed."""
         tenant, start_us = units[0].tenant, units[0].start_us
         with self._lock:
             known = self._marked.get(tenant)
@@ -182,13 +231,7 @@ class Marks:
             self._last_us = version_us + MS  # marks planned later are newer
             generation, self._generation = self._generation, self._generation + 1
             self._lock.wait_for(lambda: all(g > generation for g in self._under_way))
-        devices: list[str] = []
-        shards: list[Key] = [(tenant, unit.shard) for unit in units]
-        for rows in self._engine.scan(DIRTY, shards, Span(start_us, start_us + 1)):
-            column = rows.keys["device_id"]
-            assert isinstance(column, Coded)
-            devices += column.take(np.flatnonzero(rows.version_us <= version_us)).to_list()
-        return Taken(units, devices, version_us)
+        return version_us
 
     def finish(self, taken: Taken) -> None:
         """The rollups of the units are durable: their marks go, but for those that came meanwhile."""
@@ -211,8 +254,14 @@ def _all_same(values: Ints) -> bool:
 
 
 @kernel
-def _mark_fresh(ids: Codes, hour_us: Ints, marked_us: Ints, fresh: Flags) -> None:
+def _mark_fresh(ids: Codes, hour_us: Ints, marked_us: Ints, at_us: Ints, now_us: int, oldest_us: int, fresh: Flags) -> int:
+    """Which reports need a mark: those that have none which is not too old. Gives when the oldest of the others was made."""
+    relied_us = np.int64(now_us)
     for i in range(len(ids)):
-        if marked_us[ids[i]] != hour_us[i]:
+        if marked_us[ids[i]] != hour_us[i] or at_us[ids[i]] < oldest_us:
             marked_us[ids[i]] = hour_us[i]
+            at_us[ids[i]] = now_us
             fresh[i] = True
+        else:
+            relied_us = min(relied_us, at_us[ids[i]])
+    return int(relied_us)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 from widerow.rollup.unit import Unit
@@ -24,6 +24,14 @@ class Pending:
             for unit in units:
                 self._units[unit] = max(at_us, self._units.get(unit, 0))
                 self._starts.setdefault((unit.tenant, unit.shard), set()).add(unit.start_us)
+
+    def replace(self, units: Mapping[Unit, int]) -> None:
+        """These wait, and no others."""
+        with self._lock:
+            self._units.clear()
+            self._starts.clear()
+        for unit, at_us in units.items():
+            self.note((unit,), at_us)
 
     def done(self, units: Iterable[Unit], version_us: int) -> None:
         """Those that were not marked again after that version wait no more."""

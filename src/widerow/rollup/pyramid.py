@@ -15,6 +15,7 @@ from widerow.model.batch import Batch
 from widerow.model.names import Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import Clock
+from widerow.rollup.crew import Crew, CrewSettings
 from widerow.rollup.dirt import Dirt, dirt_in_store
 from widerow.rollup.erase import Eraser
 from widerow.rollup.fleet import Fleet, Stale, type_tags
@@ -39,6 +40,8 @@ class PyramidSettings:
     """Whether this process rolls. One of those that write to a store does."""
     rolling: RollingSettings = field(default_factory=RollingSettings)
     windows: WindowSettings = field(default_factory=WindowSettings)
+    crew: CrewSettings | None = None
+    """Several processes write to the store, and roll."""
 
 
 class Pyramid:
@@ -57,11 +60,16 @@ class Pyramid:
     ) -> None:
         self._engine, self._clock, self._settings = engine, clock, settings
         self.rollups = Rollups(engine, clock, telemetry.erasure)
-        self.marks = Marks(engine, clock)
-        self.windows = Windows(clock, settings.windows, alone_from_us=self._alone_from_us()) if settings.rolls else None
+        self.crew: Crew | None = None
+        if settings.crew is not None:
+            self.crew = Crew(engine, clock, settings.crew, lambda: [tenant.name for tenant in catalog.tenants.list()])
+        self.marks = Marks(engine, clock, settings.crew)
+        self._knows = settings.rolls and settings.crew is None
+        """Whether this process knows by heart what is not rolled."""
+        self.windows = Windows(clock, settings.windows, alone_from_us=self._alone_from_us()) if self._knows else None
         tagged = type_tags(catalog.attributes)
-        self.roller = Roller(engine, telemetry, self.rollups, self.marks, clock, self.windows, tagged)
-        self.fleet = Fleet(engine, self.rollups, self.roller.fleet, catalog, clock)
+        self.roller = Roller(engine, telemetry, self.rollups, self.marks, clock, self.windows, tagged, crew=settings.crew)
+        self.fleet = Fleet(engine, self.rollups, self.roller.fleet, catalog, clock, crew=settings.crew)
         self._eraser = Eraser(engine, self.rollups, self.marks, self.roller, clock)
         self.verifier = Verifier(engine, telemetry, self.rollups, clock)
         self.fleet_verifier = FleetVerifier(self.fleet, self.verifier, telemetry.erasure, clock)
@@ -71,11 +79,12 @@ class Pyramid:
             catalog.tenants.find,
             clock,
             wait_us=settings.rolling.lateness_us + settings.rolling.settle_us,
-            reads_store=not settings.rolls,
+            reads_store=not self._knows,
         )
         self._rolling: Rolling | None = None
         if settings.rolls:
-            self.roller.recover()
+            if self._knows:
+                self.roller.recover()
             self._rolling = Rolling(
                 self.marks,
                 self.roller,
@@ -86,6 +95,7 @@ class Pyramid:
                 fleet=self.fleet,
                 may_roll=may_roll,
                 rolled=rolled,
+                crew=self.crew,
             )
 
     def start(self) -> None:
@@ -114,6 +124,7 @@ class Pyramid:
         self.marks.distrust()
         if self.windows is not None:
             self.windows.forget(self._alone_from_us())
+        if self._knows:
             self.roller.recover()
 
     def _alone_from_us(self) -> int:
@@ -124,13 +135,13 @@ class Pyramid:
 
     def dirt(self, tenant: Tenant, devices: Sequence[str]) -> Dirt:
         """What of these devices is not rolled yet."""
-        if self._settings.rolls:
+        if self._knows:
             return self.roller.dirt(tenant, devices)
         return dirt_in_store(self._engine, tenant, devices)
 
     def stale(self, tenant: Tenant) -> Stale:
         """What cannot be asked of the fleet's hours yet."""
-        if self._settings.rolls:
+        if self._knows:
             return self.fleet.stale(tenant, self.marks.of(tenant.name))
         return self.fleet.stale_in_store(tenant)
 
@@ -138,7 +149,7 @@ class Pyramid:
 
     def _pending(self) -> Pending:
         """What is not rolled yet, of all tenants."""
-        if not self._settings.rolls:
+        if not self._knows:
             return marked_in_store(self._engine)
         return {"hour": self.marks.pending(), "day": self.roller.days.pending(), "fleet": self.roller.fleet.pending()}
 

@@ -17,11 +17,13 @@ import numpy as np
 
 from widerow.engine.port import Engine, Span
 from widerow.engine.rows import Rows
+from widerow.model.errors import Unavailable
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import GUARD_US, Tenant
-from widerow.model.times import DAY, HOUR, MS, Clock, TimeSpan
+from widerow.model.times import DAY, HOUR, MS, Clock, TimeSpan, whole_ms
 from widerow.rollup.aggregate import coarser_of, minutes_of
 from widerow.rollup.backlog import Backlog
+from widerow.rollup.crew import CrewSettings
 from widerow.rollup.dirt import Dirt
 from widerow.rollup.marks import Marks
 from widerow.rollup.store import Rollups
@@ -62,11 +64,12 @@ class Roller:
         windows: Windows | None = None,
         tagged: Callable[[str, Rows], Rows] = lambda _, rows: rows,
         versions: Versions | None = None,
+        crew: CrewSettings | None = None,
     ) -> None:
-        """`tagged` puts on rows of hours what is stored with them of their devices."""
+        """`tagged` puts on rows of hours what is stored with them of their devices. `crew`: others roll, too."""
         self._engine, self._telemetry, self._rollups = engine, telemetry, rollups
         self._marks, self._windows, self._clock = marks, windows, clock
-        self._tagged = tagged
+        self._tagged, self._crew = tagged, crew
         self.days, self.fleet = Backlog(engine, DIRTY_DAYS), Backlog(engine, DIRTY_FLEET)
         self.between: Callable[[], None] = lambda: None
         """Called between the parts of a roll, which may take seconds."""
@@ -178,18 +181,21 @@ class Roller:
         hours: Rows,
     ) -> None:
         name, day_us = tenant.name, hour.start_us - hour.start_us % DAY
+        marked_us = max(version_us, whole_ms(self._clock.now_us()))
         self._engine.write(
             [
-                (DIRTY_DAYS, self.days.marks(name, day_us, devices, version_us)),
-                (DIRTY_FLEET, self.fleet.marks(name, hour.start_us, devices, version_us)),
+                (DIRTY_DAYS, self.days.marks(name, day_us, devices, marked_us)),
+                (DIRTY_FLEET, self.fleet.marks(name, hour.start_us, devices, marked_us)),
                 *minutes,
                 *self._rollups.changes(tenant, HOURS, self._tagged(tenant.name, hours)),
             ]
         )
+        if self._crew and self._clock.now_us() > marked_us + self._crew.longest_us:
+            raise Unavailable("writing hours took so long that the marks of what follows may be gone: they are rolled again")
 
     def roll_day(self, tenant: Tenant, *units: Unit) -> Rolled:
         """Roll units of one day, from all its hours."""
-        taken_us = self._versions.next()
+        taken_us = self._versions.next() - (self._crew.ripe_us if self._crew else 0)
         devices = self.days.devices(units, taken_us)
         span = TimeSpan(units[0].start_us, units[0].start_us + DAY)
         for some in _parts(devices, _MINUTES_AT_ONCE):

@@ -17,15 +17,18 @@ from typing import Protocol
 from widerow.model.errors import NotFound, WiderowError
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, SECOND, Clock, format_duration
+from widerow.rollup.crew import Crew
 from widerow.rollup.marks import Marks
 from widerow.rollup.roll import Rolled, Roller
 from widerow.rollup.unit import Unit
 from widerow.rollup.windows import Windows
+from widerow.schema.rollups import DIRTY, DIRTY_DAYS, DIRTY_FLEET
 
 log = logging.getLogger(__name__)
 
 _CLOSE_EVERY_US = SECOND // 2
 _LONGEST_PASS_US = 10 * SECOND
+_LOOK_EVERY_US = 10 * SECOND
 _WAIT_US = 10 * SECOND
 """After something failed for a tenant."""
 
@@ -92,7 +95,10 @@ class Rolling:
         fleet: FleetRoller | None = None,
         may_roll: Callable[[], None] = lambda: None,
         rolled: Callable[[str, Rolled], None] = lambda _level, _rolled: None,
+        crew: Crew | None = None,
     ) -> None:
+        """`crew`: others roll, too; this one its shards, and what it finds marked there."""
+        self._marks, self._crew, self._looked_us = marks, crew, 0
         self._roller, self._tenant, self._clock, self._windows = roller, tenant, clock, windows
         self._settings = settings or RollingSettings()
         self._may_roll, self._rolled = may_roll, rolled
@@ -130,6 +136,7 @@ class Rolling:
         """Close and roll what is due, and say how many windows of devices that were. What fails is tried again later."""
         self._may_roll()
         self._close_minutes()
+        self._look()
         count = 0
         for line in self._lines:
             began_us = self._clock.now_us()
@@ -140,6 +147,19 @@ class Rolling:
                 self._may_roll()
                 count += self._roll(line, name, units)
         return count
+
+    def _look(self) -> None:
+        """Where others write, what is to be rolled is found in the store: of what has ended, now and then."""
+        now_us = self._clock.now_us()
+        if self._crew is None or now_us - self._looked_us < min(_LOOK_EVERY_US, self._crew.settings.share_us):
+            return
+        ended_us = now_us - self._settings.lateness_us
+        hours_us, days_us = ended_us - ended_us % HOUR, ended_us - ended_us % DAY
+        self._marks.learn(self._crew.waiting(DIRTY, hours_us))
+        self._roller.days.learn(self._crew.waiting(DIRTY_DAYS, days_us))
+        leads = self._crew.leads()
+        self._roller.fleet.learn(self._crew.waiting(DIRTY_FLEET, hours_us, all_shards=True) if leads else {})
+        self._looked_us = now_us
 
     def _close_minutes(self) -> None:
         """Minutes come first, also while hours are being rolled: what is open takes memory."""
