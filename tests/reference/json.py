@@ -41,8 +41,10 @@ class Whole(str):
     __slots__ = ()
 
 
-def decode(body: bytes, *, precision: str, ndjson: bool, now_us: int, version_us: int) -> Reference:
-    """Raises Rejected when the body as a whole is not JSON."""
+def decode(
+    body: bytes, *, precision: str, ndjson: bool, now_us: int, version_us: int, device: str | None = None
+) -> Reference:
+    """Raises Rejected when the body as a whole is not JSON. With a device, reports are of that one and need not say so."""
     out = Reference()
     if ndjson:
         for position, line in enumerate(body.split(b"\n")):
@@ -53,7 +55,7 @@ def decode(body: bytes, *, precision: str, ndjson: bool, now_us: int, version_us
             except ValueError:
                 out.refusals.append((position, "syntax"))
                 continue
-            add(out, position, value, precision, now_us, version_us)
+            add(out, position, value, precision, now_us, version_us, device)
         return out
     is_array = body.lstrip(b" \t\r\n").startswith(b"[")
     try:
@@ -63,7 +65,7 @@ def decode(body: bytes, *, precision: str, ndjson: bool, now_us: int, version_us
     if not is_array and not isinstance(value, Object):
         raise Rejected("neither an object nor an array", code="syntax")
     for position, report in enumerate(value if is_array else [value]):
-        add(out, position, report, precision, now_us, version_us)
+        add(out, position, report, precision, now_us, version_us, device)
     return out
 
 
@@ -86,16 +88,16 @@ def load(text: bytes, max_depth: int) -> Any:
     return json.loads(decoded, object_pairs_hook=Object, parse_int=Whole)
 
 
-def add(out: Reference, position: int, value: Any, precision: str, now_us: int, version_us: int) -> None:
+def add(out: Reference, position: int, value: Any, precision: str, now_us: int, version_us: int, own: str | None) -> None:
     try:
-        count, report = read(value, precision, now_us, version_us)
+        count, report = read(value, precision, now_us, version_us, own)
     except Bad as bad:
         out.refusals.append((position, str(bad)))
     else:
         out.reports.append((position, count, report))
 
 
-def read(value: Any, precision: str, now_us: int, version_us: int) -> tuple[int, Report]:
+def read(value: Any, precision: str, now_us: int, version_us: int, own: str | None) -> tuple[int, Report]:
     if not isinstance(value, Object):
         raise Bad("syntax")
     keys = [key for key, _ in value]
@@ -103,12 +105,18 @@ def read(value: Any, precision: str, now_us: int, version_us: int) -> tuple[int,
         raise Bad("syntax")
     fields = dict(value)
     device, time = fields.get("device"), fields.get("time")
+    if own is not None and name_fault(own):
+        raise Bad("name")
+    if device is None:
+        device = own
     if device is None:
         raise Bad("device-missing")
     if isinstance(device, Whole) or not isinstance(device, str):
         raise Bad("syntax")
     if name_fault(device):
         raise Bad("name")
+    if own is not None and device != own:
+        raise Bad("wrong-device")
     time_us = now_us if time is None else read_time(time, precision)
     values = [(check_name(k), read_value(v)) for k, v in pairs(fields.get("values")) if v is not None]
     if not values:

@@ -179,7 +179,8 @@ REFUSAL_CODES = {
     "conflict": "The batch gives two different values for one device, time and name.",
     "unknown-device": "The tenant does not register devices on their first report, and this one is not registered.",
     "device-limit": "The tenant has as many devices as `limits.devices` allows.",
-    "wrong-device": "The token may write as one device only, and this is another.",
+    "wrong-device": "The token or the topic is of one device only, and this is another.",
+    "too-large": "The message holds more reports than one message may.",
     "erased": "The report is older than the erasure of its device, tenant or metric.",
 }
 """The codes of refused reports, each with its meaning."""

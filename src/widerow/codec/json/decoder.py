@@ -3,42 +3,35 @@
 Rule 1: each bad report is refused alone, with its position (the index in an array, 0 for a single object, the line for
 NDJSON, counted from 0) and a reason that names what is wrong; its neighbours are kept.
 Rule 2: a body that is not JSON as a whole is rejected whole, with the byte offset. Of NDJSON each line stands alone.
-Rule 3: a cell given twice is kept twice; whoever checks batches decides (`conflict`).
+Rule 3: of many documents each is a body that stands alone; what is wrong with one of them as a whole refuses that one.
+Rule 4: a cell given twice is kept twice; whoever checks batches decides (`conflict`).
 """
 
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
+from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from widerow.codec.decoded import Decoded
-from widerow.codec.json.scan import (
-    ARRAY,
-    CELLS,
-    FAULT,
-    LINES,
-    ODDS,
-    REPORTS,
-    SCRATCH,
-    SINGLE,
-    STATE_SIZE,
-    TOO_MANY,
-    scan,
-)
+from widerow.codec.json.columns import Columns
+from widerow.codec.json.documents import BROKEN, TOO_LONG, scan_documents, spread
+from widerow.codec.json.scan import ARRAY, FAULT, LENGTH, LINES, NOT_SAID, SINGLE, TOO_MANY, scan
 from widerow.codec.json.slow import Fault, NotJson, SlowReport, judge, parse
-from widerow.codec.json.spans import code_spans
-from widerow.model.arrays import PAD, Bytes, Codes, Floats, Ints
-from widerow.model.batch import RECEIVED_TAG, Batch, CellKind, Cells
+from widerow.model.arrays import Bytes, Ints, frozen, lengths
 from widerow.model.errors import Refusal, Rejected, TooLarge
+from widerow.model.names import Coded
 from widerow.model.times import PRECISION_US
 
 MAX_REPORTS = 1_000_000
-_RECEIVED = [part.encode() for part in RECEIVED_TAG]
 _SPACE = b" \t\r\n"
-_MIN_REPORT = len(b'{"device":"d","values":{"m":1}}')
-_MIN_CELL = len(b'"m":1')
 _MIN_ODD = len(b"1,")
+
+_Array = TypeVar("_Array", Bytes, Ints)
 
 
 class JsonDecoder:
@@ -51,10 +44,14 @@ class JsonDecoder:
 
     def decode(self, body: bytes, *, precision: str = "ms", ndjson: bool, now_us: int, version_us: int) -> Decoded:
         """The reports of a body. Raises Rejected (`syntax`, `precision`) and TooLarge."""
-        if precision not in PRECISION_US and precision != "ns":
-            raise Rejected(f"precision {precision[:20]!r}: give s, ms, us or ns", code="precision")
+        unit_us = _unit_us(precision)
         mode = LINES if ndjson else ARRAY if body.lstrip(_SPACE)[:1] == b"[" else SINGLE
-        columns = _Columns(body, mode, PRECISION_US.get(precision, 0), now_us, self._max_reports)
+        size = len(body)
+        columns = Columns(size, escapes=b"\\" in body, odds=min(size // _MIN_ODD + 1, self._max_reports))
+        columns.buffer[:size] = np.frombuffer(body, np.uint8)
+        context = (_is_utf8(body), unit_us, now_us, *columns.received, self._max_reports)
+        scan(columns.buffer, 0, size, mode, NOT_SAID, *context, *columns.room())
+        columns.cut()
         if columns.state[TOO_MANY]:
             raise TooLarge(f"the body holds more than {self._max_reports} reports; send several smaller ones")
         refused = _Refused()
@@ -72,6 +69,49 @@ class JsonDecoder:
             batch = batch.take(np.argsort(batch.position, kind="stable"))
         return Decoded(batch, refused.refusals())
 
+    def decode_documents(
+        self, data: Bytes, offsets: Ints, devices: Coded, *, precision: str = "ms", now_us: int, version_us: int
+    ) -> Decoded:
+        """The reports of many documents, `data[offsets[i]:offsets[i + 1]]` each, as bodies of one object or one array.
+
+        A report may leave its device out: it is the document's, `devices[i]`, and may be no other (`wrong-device`). Where
+        that is none (code -1), each report names its own. Positions are numbers of documents. A document that is not JSON
+        (`syntax`) or holds too many reports (`too-large`) is refused once and whole; of others each bad report is. Nothing
+        of a document reaches its neighbours. Raises Rejected (`precision`), for all of them.
+        """
+        unit_us, n = _unit_us(precision), len(devices)
+        data, offsets = _read_only(data), _read_only(offsets)
+        size = int(offsets[-1] - offsets[0]) + n
+        names = devices.names
+        ours = names.data[: names.offsets[-1]].tobytes()
+        # Escapes: room that is not used costs less than looking for backslashes.
+        columns = Columns(size, ours=ours, escapes=True, odds=size // _MIN_ODD + n, bodies=n)
+        starts, sizes = columns.ours_at + names.offsets[:-1], np.minimum(lengths(names.offsets), LENGTH)
+        own = np.append(starts << 16 | sizes, NOT_SAID)[devices.codes]
+        high_ok = np.ones(n, np.uint8)
+        if spread(data, offsets, columns.buffer) and not _is_utf8(columns.buffer[:size].tobytes()):
+            high_ok[:] = [_is_utf8(data[start:stop].tobytes()) for start, stop in pairwise(offsets.tolist())]
+        fates, places = np.empty(n, np.uint8), np.empty(n + 1, np.int64)
+        context = (unit_us, now_us, *columns.received, self._max_reports)
+        scan_documents(columns.buffer, offsets, own, high_ok, fates, places, *context, *columns.room())
+        columns.cut()
+
+        refused = _Refused()
+        for document in np.flatnonzero(fates == TOO_LONG).tolist():
+            refused.add("too-large", f"it holds more than {self._max_reports} reports; send several smaller ones", document)
+        for document in np.flatnonzero(fates == BROKEN).tolist():
+            refused.add("syntax", _why_broken(data[offsets[document] : offsets[document + 1]].tobytes()), document)
+        slow, lost = _judge_odds(columns, places, offsets, devices, precision, now_us, refused)
+        if slow:
+            columns.append(slow)
+        batch = columns.batch(version_us, self._seed)
+        if slow:
+            batch = batch.take(np.argsort(batch.position, kind="stable"))
+        batch = replace(batch, position=_documents_of(batch.position, places).astype(np.int32))
+        if lost:
+            batch = batch.take(~np.isin(batch.position, lost))
+        return Decoded(batch, refused.refusals())
+
 
 def warm_up() -> None:
     """Compile the kernels."""
@@ -79,6 +119,15 @@ def warm_up() -> None:
     deep = b'{"device":"d","values":{"m":' + b"[" * 70 + b"]" * 70 + b"}}"
     decoder = JsonDecoder(seed=0)
     decoder.decode(report + b"\n" + deep, ndjson=True, now_us=0, version_us=0)
+    data = np.frombuffer(report + "\u00fc".encode(), np.uint8)
+    decoder.decode_documents(data, np.array([0, len(report), len(data)]), Coded.of(["d", "d"]), now_us=0, version_us=0)
+
+
+def _unit_us(precision: str) -> int:
+    """Microseconds of one unit; 0 for nanoseconds."""
+    if precision not in PRECISION_US and precision != "ns":
+        raise Rejected(f"precision {precision[:20]!r}: give s, ms, us or ns", code="precision")
+    return PRECISION_US.get(precision, 0)
 
 
 def _not_json(at: int, reason: str) -> Rejected:
@@ -104,6 +153,50 @@ def _judge(
         return None
 
 
+def _why_broken(document: bytes) -> str:
+    try:
+        parse(document)
+    except NotJson as error:
+        return f"not JSON: byte {error.at}: {error.reason}"
+    return "not JSON: the array breaks off, or something stands between its reports"
+
+
+def _judge_odds(
+    columns: Columns, places: Ints, offsets: Ints, devices: Coded, precision: str, now_us: int, refused: _Refused
+) -> tuple[list[tuple[SlowReport, int]], list[int]]:
+    """Reports of the slow path with their places, and the documents that one of them shows not to be JSON at all."""
+    odds = columns.odds()
+    documents = _documents_of(np.array([place for _, _, place in odds], np.int64), places).tolist()
+    lost: dict[int, str] = {}
+    parsed: list[tuple[int, int, object]] = []
+    for (start, stop, place), document in zip(odds, documents, strict=True):
+        if document in lost:
+            continue
+        try:
+            parsed.append((place, document, parse(columns.buffer[start:stop].tobytes())))
+        except NotJson as error:
+            begin = int(offsets[document] - offsets[0]) + document
+            lost[document] = f"not JSON: byte {start - begin + error.at}: {error.reason}"
+    for document, reason in lost.items():
+        refused.add("syntax", reason, document)
+    slow: list[tuple[SlowReport, int]] = []
+    for place, document, value in parsed:
+        if document in lost:
+            continue
+        own = devices[document] if devices.codes[document] >= 0 else None
+        try:
+            slow.append((judge(value, precision, now_us, own), place))
+        except Fault as fault:
+            refused.add(fault.code, fault.reason, document)
+    return slow, list(lost)
+
+
+def _documents_of(places: npt.NDArray[np.integer], firsts: Ints) -> Ints:
+    """The document of each place: the last that begins at it or before. (An empty one begins where the next does.)"""
+    found: Ints = np.searchsorted(firsts, places, side="right") - 1
+    return found
+
+
 class _Refused:
     """Refusals, those of one code and reason together."""
 
@@ -117,108 +210,11 @@ class _Refused:
         return tuple(Refusal(code, reason, positions) for (code, reason), positions in self._positions.items())
 
 
-class _Columns:
-    """What the kernel found in a body: columns of reports and cells, strings as spans of one buffer."""
-
-    def __init__(self, body: bytes, mode: int, unit_us: int, now_us: int, max_reports: int) -> None:
-        size = len(body)
-        room = size if b"\\" in body else 0
-        tail = b"".join([bytes(PAD), *_RECEIVED])
-        scratch = size + len(tail)
-        buffer = np.empty(scratch + room + PAD, np.uint8)
-        buffer[:size] = np.frombuffer(body, np.uint8)
-        buffer[size:scratch] = np.frombuffer(tail, np.uint8)
-        buffer[scratch + room :] = 0
-        reports = size // _MIN_REPORT + 1
-        cells = size // _MIN_CELL + reports + 1
-        self.buffer = buffer
-        device, time_us, offsets = np.empty(reports, np.int64), np.empty(reports, np.int64), np.empty(reports + 1, np.int64)
-        position = np.empty(reports, np.int32)
-        name, text = np.empty(cells, np.int64), np.empty(cells, np.int64)
-        kind, number = np.empty(cells, np.uint8), np.empty(cells, np.float64)
-        ranges = np.empty(3 * min(size // _MIN_ODD + 1, max_reports), np.int64)
-        self.state = state = np.zeros(STATE_SIZE, np.int64)
-        state[SCRATCH] = scratch
-        self.received = (_span(size + PAD, len(_RECEIVED[0])), _span(size + PAD + len(_RECEIVED[0]), len(_RECEIVED[1])))
-        scan(
-            buffer,
-            size,
-            mode,
-            unit_us,
-            _is_utf8(body),
-            now_us,
-            *self.received,
-            max_reports,
-            device,
-            time_us,
-            position,
-            offsets,
-            name,
-            kind,
-            number,
-            text,
-            ranges,
-            state,
-        )
-        n, c = int(state[REPORTS]), int(state[CELLS])
-        # Copies: the columns were sized for the worst body of this length, and must not pin that room.
-        self.device: Ints = device[:n].copy()
-        self.time_us: Ints = time_us[:n].copy()
-        self.position: Codes = position[:n].copy()
-        self.offsets: Ints = offsets[: n + 1].copy()
-        self.name: Ints = name[:c].copy()
-        self.kind: Bytes = kind[:c].copy()
-        self.number: Floats = number[:c].copy()
-        self.text: Ints = text[:c].copy()
-        self._ranges = ranges[: 3 * int(state[ODDS])].copy()
-
-    def odds(self) -> list[list[int]]:
-        """(start, stop, position) of each report that was left to the slow path."""
-        ranges: list[list[int]] = self._ranges.reshape(-1, 3).tolist()
-        return ranges
-
-    def append(self, slow: list[tuple[SlowReport, int]]) -> None:
-        """Reports of the slow path, behind the others."""
-        reports = [report for report, _ in slow]
-        cells = [cell for report in reports for cell in report.cells]
-        devices = self._write([report.device for report in reports])
-        names = self._write([cell.name for cell in cells])
-        texts = self._write([cell.text for cell in cells])
-        kinds = np.array([cell.kind for cell in cells], np.uint8)
-        texts[kinds == CellKind.NUMBER] = -1
-        counts = np.cumsum([len(report.cells) for report in reports])
-        self.device = np.concatenate([self.device, devices])
-        self.time_us = np.concatenate([self.time_us, np.array([report.time_us for report in reports], np.int64)])
-        self.position = np.concatenate([self.position, np.array([position for _, position in slow], np.int32)])
-        self.offsets = np.concatenate([self.offsets, self.offsets[-1] + counts])
-        self.name = np.concatenate([self.name, names])
-        self.kind = np.concatenate([self.kind, kinds])
-        self.number = np.concatenate([self.number, np.array([cell.number for cell in cells])])
-        self.text = np.concatenate([self.text, texts])
-
-    def _write(self, strings: list[str]) -> Ints:
-        """Strings into the buffer; their spans."""
-        parts = [string.encode() for string in strings]
-        lengths = np.array([len(part) for part in parts], np.int64)
-        starts = len(self.buffer) - PAD + np.cumsum(lengths) - lengths
-        added = np.frombuffer(b"".join(parts) + bytes(PAD), np.uint8)
-        self.buffer = np.concatenate([self.buffer[:-PAD], added])
-        return starts << 16 | lengths
-
-    def batch(self, version_us: int, seed: int) -> Batch:
-        names = code_spans(self.buffer, self.name, seed)
-        texts = code_spans(self.buffer, self.text, seed)
-        return Batch(
-            code_spans(self.buffer, self.device, seed),
-            self.time_us,
-            np.full(len(self.time_us), version_us, np.int64),
-            self.position,
-            Cells(self.offsets, names.names, names.codes, self.kind, self.number, texts.names, texts.codes),
-        )
-
-
-def _span(start: int, length: int) -> int:
-    return start << 16 | length
+def _read_only(array: _Array) -> _Array:
+    """A view that kernels take like any frozen column, whoever's array it is."""
+    view = array.view()
+    frozen(view)
+    return view
 
 
 def _is_utf8(body: bytes) -> bool:

@@ -26,6 +26,7 @@ from widerow.codec.json.strings import (
 from widerow.model.arrays import PAD, Bytes, Codes, Floats, Ints
 from widerow.model.batch import CellKind
 from widerow.model.check import MAX_NAME_BYTES, MAX_TEXT_BYTES
+from widerow.model.hashing import same_at
 from widerow.model.kernel import inlined, kernel
 from widerow.model.machine import peek8, peek64, trailing_zeros
 from widerow.model.times import MAX_TIME_US
@@ -33,10 +34,13 @@ from widerow.model.times import MAX_TIME_US
 SINGLE, ARRAY, LINES = 0, 1, 2
 """How a body holds its reports."""
 
-REPORTS, CELLS, ODDS, SCRATCH, FAULT, TOO_MANY = range(6)
-"""What `state` tells: how many of each were found, where the scratch room is free, where the body broke (-1: nowhere),
-and whether it holds more reports than allowed."""
-STATE_SIZE = 6
+REPORTS, CELLS, ODDS, SCRATCH, PLACE, FAULT, TOO_MANY = range(7)
+"""What `state` tells: how many of each were found, where the scratch room is free, the place of the next report, where the
+body broke (-1: nowhere), and whether it holds more reports than allowed."""
+STATE_SIZE = 7
+
+NOT_SAID, NOT_A_NAME = -1, -2
+"""A body's own device: there is none, each report must name its own; there is one that no device may have."""
 
 U = np.uint64
 _DEVICE, _TIME, _VALUES, _TAGS = 1, 2, 4, 8
@@ -54,7 +58,9 @@ _TOPS = U(0x8080808080808080)
 _NEWLINES = _ONES * U(10)
 _NUMBER, _TEXT, _TAG = int(CellKind.NUMBER), int(CellKind.TEXT), int(CellKind.TAG)
 _MAX_WHOLE = U(1 << 53)
-_COMMA, _COLON, _OPEN, _CLOSE, _CLOSE_LIST, _OPEN_LIST = 0x2C, 0x3A, 0x7B, 0x7D, 0x5D, 0x5B
+LENGTH = 0xFFFF
+"""The bits of a span that are its length."""
+_COMMA, _COLON, _OPEN, _CLOSE, _CLOSE_LIST, OPEN_LIST = 0x2C, 0x3A, 0x7B, 0x7D, 0x5D, 0x5B
 
 
 @inlined
@@ -111,7 +117,7 @@ def _skip_value(p: Any) -> Any:
             p, odd = scan_string(p + 1)
             if odd & BROKEN:
                 return p, False
-        elif c in (_OPEN, _OPEN_LIST):
+        elif c in (_OPEN, OPEN_LIST):
             depth += 1
         elif c in (_CLOSE, _CLOSE_LIST):
             if depth == 0:
@@ -146,7 +152,7 @@ def depth(buffer: Bytes) -> int:
         c = peek8(p)
         if c == QUOTE:
             p, _ = scan_string(p + 1)
-        elif c in (_OPEN, _OPEN_LIST):
+        elif c in (_OPEN, OPEN_LIST):
             level += 1
             deepest = max(deepest, level)
         elif c in (_CLOSE, _CLOSE_LIST):
@@ -158,10 +164,12 @@ def depth(buffer: Bytes) -> int:
 @kernel
 def scan(
     buffer: Bytes,
+    begin: int,
     size: int,
     mode: int,
-    unit_us: int,
+    own: int,
     high_ok: bool,
+    unit_us: int,
     now_us: int,
     received_name: int,
     received_text: int,
@@ -177,13 +185,17 @@ def scan(
     odd_ranges: Ints,
     state: Ints,
 ) -> None:
+    """One body of `size` bytes, added to what `state` says was found before. `own` is the span of its device."""
     base = np.int64(buffer.ctypes.data)
-    end = base + size
+    p = base + begin
+    end = p + size
     scratch = base + state[SCRATCH]
-    reports, cells, odds, place = 0, 0, 0, 0
-    state[FAULT] = -1
-    offsets[0] = 0
-    p = skip_space(base) if mode != LINES else base
+    reports, cells, odds, place = state[REPORTS], state[CELLS], state[ODDS], state[PLACE]
+    room = reports + odds + max_reports
+    state[FAULT], state[TOO_MANY] = -1, 0
+    offsets[reports] = cells
+    if mode != LINES:
+        p = skip_space(p)
     if mode == ARRAY:
         p = skip_space(p + 1)
         if peek8(p) == _CLOSE_LIST:
@@ -202,7 +214,7 @@ def scan(
             place += 1
             p = stop + 1
             continue
-        if reports + odds == max_reports:
+        if reports + odds == room:
             state[TOO_MANY] = 1
             break
 
@@ -308,7 +320,11 @@ def scan(
                 break
             odd = c != _COMMA
             p = skip_space(p)
-        odd = odd or span < 0 or values == 0
+        if not seen & _DEVICE:
+            span = own
+        elif own != NOT_SAID and not odd:
+            odd = span & LENGTH != own & LENGTH or not same_at(base + (span >> 16), base + (own >> 16), own & LENGTH)
+        odd = odd or span < 0 or own == NOT_A_NAME or values == 0
 
         # What follows it.
         if mode == ARRAY:
@@ -348,3 +364,4 @@ def scan(
         if c == _CLOSE_LIST:
             break
     state[REPORTS], state[CELLS], state[ODDS], state[SCRATCH] = reports, cells, odds, scratch - base
+    state[PLACE] = place

@@ -88,8 +88,8 @@ def parse(text: bytes) -> Any:
         raise NotJson(len(decoded[: error.pos].encode()), error.msg) from None
 
 
-def judge(value: Any, precision: str, now_us: int) -> SlowReport:
-    """The report that a parsed value is. Raises Fault."""
+def judge(value: Any, precision: str, now_us: int, own_device: str | None = None) -> SlowReport:
+    """The report that a parsed value is. Raises Fault. Where `own_device` is given, it is of that device, said or not."""
     if not isinstance(value, _Pairs):
         raise Fault("syntax", "a report must be an object")
     fields: dict[str, Any] = {}
@@ -99,7 +99,7 @@ def judge(value: Any, precision: str, now_us: int) -> SlowReport:
         if key in fields:
             raise Fault("syntax", f"key {_quoted(key)} is given twice")
         fields[key] = content
-    report = SlowReport(_device(fields.get("device")), _time(fields.get("time"), precision, now_us))
+    report = SlowReport(_device(fields.get("device"), own_device), _time(fields.get("time"), precision, now_us))
     for name, content in _pairs(fields, "values"):
         if content is not None:
             report.cells.append(_value(_name("metric", name), content))
@@ -133,12 +133,17 @@ def _name(what: str, name: str) -> str:
     return name
 
 
-def _device(content: Any) -> str:
-    if content is None:
+def _device(content: Any, own: str | None) -> str:
+    if own is not None:
+        _name("device", own)
+    said = own if content is None else content
+    if said is None:
         raise Fault("device-missing", "the report names no device")
-    if not isinstance(content, str):
+    if not isinstance(said, str):
         raise Fault("syntax", '"device" must be a text')
-    return _name("device", content)
+    if own not in (None, _name("device", said)):
+        raise Fault("wrong-device", f"the report is of device {_quoted(said)}, and was sent as one of {_quoted(str(own))}")
+    return said
 
 
 def _time(content: Any, precision: str, now_us: int) -> int:
