@@ -26,7 +26,7 @@ setup: $(VENV)/.dev $(VENV)/.warm ## Make .venv with everything the other target
 run: $(VENV)/.run $(VENV)/.warm ## Start the demo: a server and a simulated fleet (PORT=, DATA=)
 	env PYTHONPATH=src $(BIN)/python -m widerow.cli.main demo --port $(PORT) --data $(DATA) $(ARGS)
 
-servers: setup ## Start Cassandra and a Bigtable emulator to try things on (ARGS=cassandra for one)
+servers: setup ## Start Cassandra, a Bigtable emulator, Kafka and mosquitto to try things on (ARGS=kafka for one)
 	@sh tools/system_packages.sh
 	$(BIN)/python -m tests.servers $(ARGS)
 

@@ -8,9 +8,11 @@
     sstables    what it has on disk
     cluster     a few of them together
     bigtable    the Bigtable emulator
+    kafka       Apache Kafka, one node
+    mosquitto   Eclipse Mosquitto, an MQTT broker
     fixtures    the same for pytest, once per run
     __main__    `make servers`
 
-A further one (Kafka, mosquitto) is a module here that subclasses `process.Server`, an entry in `__main__.SERVERS` and a
+A further one is a module here that subclasses `process.Server`, an entry in `__main__.SERVERS` and a
 fixture. Nothing outside this package knows how a server is had.
 """

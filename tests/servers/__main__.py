@@ -1,7 +1,7 @@
 """Servers to try things on.
 
-    python -m tests.servers [cassandra] [bigtable]          all of them if none is named; until Ctrl-C
-    python -m tests.servers --fetch [cassandra] [bigtable]  only fetch what is not there; silent if nothing is to do
+    python -m tests.servers [NAME ...]          cassandra, bigtable, kafka, mosquitto: all if none is named; until Ctrl-C
+    python -m tests.servers --fetch [NAME ...]  only fetch what is not there; silent if nothing is to do
 
 Exit code 1: a server ended by itself, or cannot be had. With --fetch the latter is only said, unless `CI=true`: the tests
 that need it skip.
@@ -19,22 +19,26 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import bigtable, cassandra
+from . import bigtable, cassandra, kafka, mosquitto
 from .bigtable import Bigtable
 from .cache import Missing, Say, say
 from .cassandra import Cassandra
-from .process import Failed
+from .kafka import Kafka
+from .mosquitto import Mosquitto
+from .process import Failed, Server
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
     fetch: Callable[[Say], Path]
-    make: Callable[[], Cassandra | Bigtable]
+    make: Callable[[], Server]
 
 
 SERVERS = {
     "cassandra": Kind(cassandra.fetch, Cassandra),
     "bigtable": Kind(bigtable.fetch, Bigtable),
+    "kafka": Kind(kafka.fetch, Kafka),
+    "mosquitto": Kind(mosquitto.fetch, Mosquitto),
 }
 
 
@@ -67,7 +71,7 @@ def fetch(names: Sequence[str]) -> int:
 
 def serve(names: Sequence[str]) -> int:
     with ExitStack() as stack:
-        servers: list[Cassandra | Bigtable] = []
+        servers: list[Server] = []
         try:
             for name in names:
                 servers.append(server := SERVERS[name].make())
@@ -88,14 +92,19 @@ def serve(names: Sequence[str]) -> int:
     return 1
 
 
-def about(server: Cassandra | Bigtable) -> str:
-    """Where it is, and the store URL that names it."""
-    lines = [
-        f"\n{server.name} {server.version} at {server.address}, process {server.pid}, log {server.log_path}",
-        f"  store        {server.store_url()}",
-    ]
-    if isinstance(server, Bigtable):
-        lines.append(f"  environment  BIGTABLE_EMULATOR_HOST={server.address}")
+def about(server: Server) -> str:
+    """Where it is, and what names it to Widerow."""
+    lines = [f"\n{server.name} {server.version}, process {server.pid}, log {server.log_path}"]
+    match server:
+        case Cassandra():
+            lines.append(f"  store        {server.store_url()}")
+        case Bigtable():
+            lines.append(f"  store        {server.store_url()}")
+            lines.append(f"  environment  BIGTABLE_EMULATOR_HOST={server.address}")
+        case Kafka():
+            lines.append(f"  environment  WIDEROW_KAFKA_BROKERS={server.address}")
+        case Mosquitto():
+            lines.append(f"  environment  WIDEROW_MQTT_URL={server.url()}")
     return "\n".join(lines)
 
 

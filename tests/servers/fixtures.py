@@ -2,8 +2,8 @@
 
 Rule 1: a server that cannot be had is a skip that says what to install; with `CI=true` it is a failure.
 Rule 2: a server that is there and does not start is a failure everywhere.
-Rule 3: all tests share them. A test keeps to a keyspace, or an instance, of its own, and undoes what it did to the process;
-one that cannot starts a server of its own, as these do.
+Rule 3: all tests share them. A test keeps to a keyspace, an instance or topics of its own, and undoes what it did to the
+process; one that cannot starts a server of its own, as these do.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from .bigtable import Bigtable
 from .cache import Missing
 from .cassandra import Cassandra
 from .cluster import Cluster
+from .kafka import Kafka
+from .mosquitto import Mosquitto
 
 T = TypeVar("T")
 
@@ -40,6 +42,20 @@ def cassandra_cluster() -> Iterator[Cluster]:
 def bigtable_server() -> Iterator[Bigtable]:
     """An emulator: `bigtable_server.address` is what BIGTABLE_EMULATOR_HOST wants, `.store_url(prefix)`."""
     with had(Bigtable) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Kafka]:
+    """A broker: `kafka.address` is what clients call bootstrap.servers, `.create_topic(name, partitions)`."""
+    with had(Kafka) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mosquitto() -> Iterator[Mosquitto]:
+    """A broker: `mosquitto.url()` of one who may do everything, `.allow(user, password, *acl)` for others."""
+    with had(Mosquitto) as server:
         yield server
 
 

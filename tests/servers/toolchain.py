@@ -35,10 +35,11 @@ _POM: Final = """\
   <modelVersion>4.0.0</modelVersion>
   <groupId>widerow</groupId><artifactId>servers</artifactId><version>1</version>
   <dependencies>
-    <dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version></dependency>
+{dependencies}
   </dependencies>
 </project>
 """
+_DEPENDENCY: Final = "    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
 
 
 def java() -> str:
@@ -55,15 +56,18 @@ def java() -> str:
     raise Missing(f"Java {JAVA} is needed{have}: install openjdk-{JAVA}-jre-headless, or name one with JAVA_HOME")
 
 
-def maven_jars(group: str, artifact: str, version: str, *, tell: Say = say) -> Path:
-    """The folder with an artifact's jar and all that it needs to run. Maven keeps its own copies in its own place."""
+def maven_jars(group: str, artifact: str, version: str, *more: str, tell: Say = say) -> Path:
+    """The folder with an artifact's jar and all that it needs to run, and with `more` (`group:artifact:version`), a part of
+    its version. Maven keeps its own copies in its own place.
+    """
 
     def fetch(folder: Path) -> None:
         program = shutil.which("mvn")
         if program is None:
             raise Missing(f"{artifact} {version} is fetched with Maven: install maven")
         pom = folder / "pom.xml"
-        pom.write_text(_POM.format(group=group, artifact=artifact, version=version))
+        wanted = [(group, artifact, version), *(name.split(":") for name in more)]
+        pom.write_text(_POM.format(dependencies="\n".join(_DEPENDENCY.format(*names) for names in wanted)))
         options = ["-B", "--strict-checksums", "-f", str(pom), "-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
         run(f"{artifact} {version}", [program, *options, _COPY], tell=tell)
 
