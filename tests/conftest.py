@@ -14,7 +14,7 @@ from contract.tally import Tally
 settings.register_profile("widerow", deadline=None, print_blob=True)
 settings.load_profile("widerow")
 
-# Real Cassandra and Bigtable, for the tests that ask for them.
+# Real Cassandra, Bigtable, Kafka and mosquitto, for the tests that ask for them.
 pytest_plugins = ("servers.fixtures",)
 
 

@@ -6,10 +6,10 @@ cd "$(dirname "$0")/.."
 uv=${1:-uv}
 [ $# -gt 0 ] && shift
 
-compile() {
+compile() { # NAME SOURCE [OPTION...]
     out=requirements/$1.lock
     shift
-    "$uv" pip compile pyproject.toml --universal --generate-hashes --python-version 3.11 \
+    "$uv" pip compile --universal --generate-hashes --python-version 3.11 \
         --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' --quiet -o "$out" "$@"
     if grep -n '://' "$out"; then
         echo "$out names an address: see above" >&2
@@ -18,5 +18,8 @@ compile() {
     echo "$out: $(grep -c '^[a-z].*==' "$out") packages"
 }
 
-compile dev --extra dev "$@"
-compile run --constraint requirements/dev.lock "$@"
+compile dev pyproject.toml --extra dev "$@"
+compile run pyproject.toml --constraint requirements/dev.lock "$@"
+compile image pyproject.toml --extra bigtable --extra cassandra --extra kafka --constraint requirements/dev.lock "$@"
+# What makes the wheel (build-system.requires), where only that is wanted.
+echo 'hatchling>=1.25' | compile build - --constraint requirements/dev.lock "$@"
