@@ -123,7 +123,9 @@ def _of_compose() -> Iterator[Process]:
         if service["image"].startswith("widerow:"):
             own = {key: re.sub(r"\$\{[^}]+\}", "secret", value) for key, value in service["environment"].items()}
             mounts = [*service["volumes"], *service["tmpfs"]]
-            writable = [mount.split(":")[1] if not mount.startswith("/") else mount.split(":")[0] for mount in mounts]
+            # A volume is NAME:FOLDER, a tmpfs FOLDER:OPTIONS.
+            parts = [mount.split(":") for mount in mounts if not mount.endswith(":ro")]
+            writable = [part[0] if part[0].startswith("/") else part[1] for part in parts]
             yield Process(f"compose {name}", service["command"], image_environment() | own, writable)
 
 
