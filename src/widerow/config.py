@@ -133,6 +133,22 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetters:
+    enabled: int = _setting(1, "0: what is refused is not kept.", low=0, high=1)
+    max_per_s: int = _setting(
+        10,
+        "Dead letters of a tenant per second, sustained; bursts of ten seconds' worth. More are dropped.",
+        low=1,
+        high=1000,
+    )
+    max_mib_per_day: int = _setting(
+        16, "What the dead letters of a tenant may take in a day (UTC), for each process. More are dropped.", low=1, high=256
+    )
+    max_body_kib: int = _setting(64, "Most bytes in one dead letter. A larger body is cut.", low=1, high=256)
+    keep_days: int = _setting(7, "How long dead letters are kept.", low=1, high=30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
     level: str = _setting("info", "One of debug, info, warning, error.")
 
@@ -148,6 +164,7 @@ class Config:
     rollup: Rollup = field(default_factory=Rollup)
     query: Query = field(default_factory=Query)
     line: Line = field(default_factory=Line)
+    dead_letters: DeadLetters = field(default_factory=DeadLetters)
     log: Log = field(default_factory=Log)
 
 

@@ -22,12 +22,14 @@ from widerow.config import Config
 from widerow.engine.open import open_engine
 from widerow.engine.port import Engine
 from widerow.ingest.bodies import Bodies
+from widerow.ingest.replay import Replay
 from widerow.model.device import Device
 from widerow.model.errors import Conflict, NotTheWriter, WiderowError
 from widerow.model.store import is_shared
 from widerow.model.tenant import Tenant
-from widerow.model.times import MINUTE, MS, SECOND, Clock, SystemClock, TimeSpan, whole_ms
+from widerow.model.times import DAY, MINUTE, MS, SECOND, Clock, SystemClock, TimeSpan, whole_ms
 from widerow.ops.counters import Counters
+from widerow.pipeline.dead_letters import DeadLetters, DeadLetterSettings
 from widerow.pipeline.job import Sink
 from widerow.pipeline.pipeline import Pipeline, PipelineSettings
 from widerow.pipeline.store_sink import StoreSink
@@ -64,6 +66,7 @@ class Service:
     queries: Queries
     bodies: Bodies
     started_us: int
+    dead_letters: DeadLetters
     keeper: Keeper | None = None
     """Of the writer's lease, where there is one: on a store that processes share."""
     _housekeeper: Housekeeper | None = None
@@ -118,6 +121,7 @@ class Service:
                 rolled=lambda level, rolled: _count_rolled(counters, level, rolled),
             )
             to_store = StoreSink(engine, telemetry, catalog, clock, counters, pyramid=pyramid, may_write=may_write)
+            dead_letters = DeadLetters(engine, clock, counters, dead_letter_settings(config))
             pipeline = Pipeline(
                 sink(catalog, counters) if sink else to_store,
                 clock,
@@ -130,6 +134,7 @@ class Service:
                     share_core=bool(config.pipeline.share_core),
                 ),
                 may_write,
+                dead_letters,
             )
             naming = line_codec.LineNaming(
                 device_tags=config.line.device_tags, metric=config.line.metric, fold_tags=config.line.fold_tags
@@ -146,6 +151,7 @@ class Service:
                 Queries(telemetry, catalog, pyramid.rollups, pyramid.dirt, clock, query_settings(config)),
                 Bodies(line_codec.LineDecoder(naming), json_codec.JsonDecoder(), clock),
                 clock.now_us(),
+                dead_letters,
                 keeper,
             )
             if keeper:
@@ -164,6 +170,7 @@ class Service:
         if self._housekeeper:
             self._housekeeper.stop()
         self.pipeline.close()
+        self.dead_letters.close()
         self.pyramid.stop()
         if self.keeper:
             self.keeper.stop()
@@ -179,6 +186,11 @@ class Service:
     def fleet(self) -> FleetSources:
         """What a tenant's fleet is asked of."""
         return FleetSources(self.queries.sources, self.pyramid.fleet.store, self.catalog.devices, self.pyramid.stale)
+
+    @property
+    def replay(self) -> Replay:
+        """What sends dead letters again."""
+        return Replay(self.dead_letters, self.pipeline, self.bodies, max_bytes=self.config.http.max_body_mib << 20)
 
     # -- what takes more than one stage
 
@@ -250,7 +262,9 @@ class Service:
                 self.pyramid.purge(self.catalog.tenants.find(tenant), mark, devices, tenant)
                 if mark.whole and mark.device:
                     self.catalog.devices.forget_predecessors(tenant, mark.device)
+                    self.dead_letters.forget(tenant, device=mark.device)
                 elif mark.whole:
+                    self.dead_letters.forget(tenant)
                     self.catalog.devices.delete_all(tenant)
                     self.catalog.metrics.delete_all(tenant)
                 self.telemetry.erasure.finish(tenant, mark, place)
@@ -298,6 +312,18 @@ def pyramid_settings(config: Config, *, rolls: bool, crew: bool = False) -> Pyra
         rolling=RollingSettings(lateness_us=lateness_us, settle_us=settle_us),
         windows=WindowSettings(max_bytes=config.rollup.cache_mib << 20, lateness_us=lateness_us),
         crew=several,
+    )
+
+
+def dead_letter_settings(config: Config) -> DeadLetterSettings:
+    limits = config.dead_letters
+    return DeadLetterSettings(
+        enabled=bool(limits.enabled),
+        max_per_s=limits.max_per_s,
+        max_bytes_per_day=limits.max_mib_per_day << 20,
+        max_body_bytes=limits.max_body_kib << 10,
+        max_unpacked_bytes=config.http.max_body_mib << 20,
+        keep_us=limits.keep_days * DAY,
     )
 
 

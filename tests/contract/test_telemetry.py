@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 
 from contract.chaos_suite import ChaosSuite
+from contract.letter_suite import LetterSuite
 from contract.rollup_stories import RollupStories
 from contract.rollup_suite import RollupSuite
 from contract.telemetry_suite import TelemetrySuite
@@ -28,13 +29,13 @@ def clock() -> ManualClock:
     return ManualClock(NOW)
 
 
-class TestOnMemory(TelemetrySuite, RollupSuite, ChaosSuite, RollupStories):
+class TestOnMemory(TelemetrySuite, RollupSuite, ChaosSuite, RollupStories, LetterSuite):
     @pytest.fixture
     def engine(self, clock: ManualClock) -> Engine:
         return MemoryEngine(clock)
 
 
-class TestOnRocksDB(TelemetrySuite, RollupSuite, ChaosSuite, RollupStories):
+class TestOnRocksDB(TelemetrySuite, RollupSuite, ChaosSuite, RollupStories, LetterSuite):
     @pytest.fixture
     def engine(self, clock: ManualClock, tmp_path: Path) -> Iterator[Engine]:
         engine = RocksEngine(tmp_path, clock=clock)
@@ -42,7 +43,7 @@ class TestOnRocksDB(TelemetrySuite, RollupSuite, ChaosSuite, RollupStories):
         engine.close()
 
 
-class TestOnCassandra(TelemetrySuite, RollupSuite, ChaosSuite, RollupStories):
+class TestOnCassandra(TelemetrySuite, RollupSuite, ChaosSuite, RollupStories, LetterSuite):
     @pytest.fixture
     def engine(self, clock: ManualClock, cassandra_server: Cassandra) -> Iterator[Engine]:
         settings = CassandraSettings(
@@ -55,7 +56,7 @@ class TestOnCassandra(TelemetrySuite, RollupSuite, ChaosSuite, RollupStories):
 
 
 @pytest.mark.usefixtures("bigtable_host")
-class TestOnBigtable(TelemetrySuite, RollupSuite, ChaosSuite, RollupStories):
+class TestOnBigtable(TelemetrySuite, RollupSuite, ChaosSuite, RollupStories, LetterSuite):
     @pytest.fixture
     def engine(self, clock: ManualClock) -> Iterator[Engine]:
         settings = BigtableSettings(age_margin_us=50 * 365 * DAY)  # the server's clock is another

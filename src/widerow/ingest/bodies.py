@@ -14,10 +14,8 @@ from widerow.codec.json import JsonDecoder
 from widerow.codec.line import LineDecoder
 from widerow.model.errors import Rejected, Unsupported
 from widerow.model.times import Clock, whole_ms
+from widerow.pipeline.origin import ARROW_TYPE, JSON_TYPES, LINE_TYPE, NDJSON_TYPES, Origin
 
-ARROW_TYPE = "application/vnd.apache.arrow.stream"
-_JSON_TYPES = ("application/json", "text/json", "")
-_NDJSON_TYPES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
 REPORT_TYPES = ("application/json", "application/x-ndjson", ARROW_TYPE)
 """What `POST /v1/write` takes."""
 PRECISIONS = ("s", "ms", "us", "ns")
@@ -31,34 +29,72 @@ class Bodies:
         self._line, self._json, self._clock = line, json, clock
 
     def reports(
-        self, body: bytes, *, content_type: str, encoding: str, precision: str, max_bytes: int
+        self,
+        body: bytes,
+        *,
+        content_type: str,
+        encoding: str,
+        precision: str,
+        max_bytes: int,
+        received_us: int | None = None,
     ) -> Callable[[], Decoded]:
-        """How to decode a body of `POST /v1/write`. Raises at once for what no decoder reads."""
-        media_type = content_type.partition(";")[0].strip().lower()
+        """How to decode a body of `POST /v1/write`. Raises at once for what no decoder reads.
+
+        `received_us` is when it arrived, the time of reports that bring none; now, unless it is given.
+        """
+        media_type = media_type_of(content_type)
         if precision not in PRECISIONS:
             raise Rejected(f"precision {precision!r} is not known: give one of {', '.join(PRECISIONS)}", code="precision")
-        now_us = self._clock.now_us()
-        version_us = whole_ms(now_us)
+        now_us, version_us = self._stamps(received_us)
         if media_type == ARROW_TYPE:
             return lambda: decode_arrow(
                 decompress(body, encoding, max_bytes), precision=precision, now_us=now_us, version_us=version_us
             )
-        if media_type not in _JSON_TYPES + _NDJSON_TYPES:
+        if media_type not in JSON_TYPES + NDJSON_TYPES:
             raise Unsupported(f"content type {media_type[:80]!r} is not known here: send {', '.join(REPORT_TYPES)}")
         return lambda: self._json.decode(
             decompress(body, encoding, max_bytes),
             precision=precision,
-            ndjson=media_type in _NDJSON_TYPES,
+            ndjson=media_type in NDJSON_TYPES,
             now_us=now_us,
             version_us=version_us,
         )
 
-    def lines(self, body: bytes, *, encoding: str, precision: str, max_bytes: int) -> Callable[[], Decoded]:
+    def lines(
+        self, body: bytes, *, encoding: str, precision: str, max_bytes: int, received_us: int | None = None
+    ) -> Callable[[], Decoded]:
         """How to decode a body of line protocol."""
         if precision not in LINE_PRECISIONS:
             raise Rejected(f"precision {precision!r} is not known: give one of ns, us, ms, s, m, h", code="precision")
-        now_us = self._clock.now_us()
-        version_us = whole_ms(now_us)
+        now_us, version_us = self._stamps(received_us)
         return lambda: self._line.decode(
             decompress(body, encoding, max_bytes), precision=precision, now_us=now_us, version_us=version_us
         )
+
+    def again(self, origin: Origin, *, received_us: int, max_bytes: int) -> Callable[[], Decoded]:
+        """How to decode a body that came before, and is sent again now."""
+        if origin.media_type == LINE_TYPE:
+            return self.lines(
+                origin.body,
+                encoding=origin.encoding,
+                precision=origin.precision,
+                max_bytes=max_bytes,
+                received_us=received_us,
+            )
+        return self.reports(
+            origin.body,
+            content_type=origin.media_type,
+            encoding=origin.encoding,
+            precision=origin.precision,
+            max_bytes=max_bytes,
+            received_us=received_us,
+        )
+
+    def _stamps(self, received_us: int | None) -> tuple[int, int]:
+        """When a body arrived, and the version of what is in it."""
+        now_us = self._clock.now_us()
+        return now_us if received_us is None else received_us, whole_ms(now_us)
+
+
+def media_type_of(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()

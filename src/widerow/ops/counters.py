@@ -46,6 +46,13 @@ class Counters:
         self.rollup_margin = Gauge(
             "widerow_rollup_margin_seconds", "How long what is to be rolled is still there; a week at most.", registry=r
         )
+        self.dead_letters = Counter("widerow_dead_letters", "Dead letters filed.", ["tenant", "code"], registry=r)
+        self.dead_letters_dropped = Counter(
+            "widerow_dead_letters_dropped",
+            "Dead letters that were over a cap, or could not be written.",
+            ["tenant"],
+            registry=r,
+        )
         self.rollup_cache = Gauge("widerow_rollup_cache_bytes", "Memory of reports of open minutes.", registry=r)
 
     def exposition(self) -> bytes:

@@ -11,6 +11,7 @@ from widerow.codec.decoded import Decoded
 from widerow.model.batch import Batch
 from widerow.model.errors import Refusal, WiderowError
 from widerow.model.tenant import Tenant
+from widerow.pipeline.origin import Origin
 
 
 class Lane(Enum):
@@ -43,6 +44,8 @@ class Job:
     done: Callable[[Outcome], None]
     only_device: str | None = None
     lane: Lane = Lane.LIVE
+    origin: Origin | None = None
+    """The body as it came, for what is refused of it; None: it is not kept."""
     batch: Batch | None = None
     refusals: list[Refusal] = field(default_factory=list)
 

@@ -6,6 +6,7 @@ bodies are decoded at once by the caller, where a hand-over would cost more than
 Threads: a few decoders (kernels without the GIL) and one committer. A commit takes everything that is waiting: under load
 commits grow by themselves, without load nobody lingers. A second committer gave no gain in the few
 runs that compared them (docs/adr/0006-threads-and-cores.md).
+What cannot be read or is refused goes to the dead letters. A job whose letters must be durable and are not has failed.
 Where processes share a store, `may_write` is asked before a job is taken in.
 """
 
@@ -26,6 +27,7 @@ from widerow.model.times import Clock
 from widerow.ops.cores import allowed_cores, shared_core, stay_on
 from widerow.ops.counters import Counters
 from widerow.pipeline.check import check
+from widerow.pipeline.dead_letters import FILED_CODES, DeadLetters
 from widerow.pipeline.job import Job, Outcome, Sink
 from widerow.pipeline.queue import FairQueue
 
@@ -57,8 +59,9 @@ class Pipeline:
         counters: Counters,
         settings: PipelineSettings,
         may_write: Callable[[], None] = lambda: None,
+        dead_letters: DeadLetters | None = None,
     ) -> None:
-        self._sink, self._may_write = sink, may_write
+        self._sink, self._may_write, self._dead_letters = sink, may_write, dead_letters
         self._clock, self._counters, self._settings = clock, counters, settings
         self._bodies: FairQueue[Job] = self._queue()
         self._batches: FairQueue[Job] = self._queue()
@@ -127,7 +130,7 @@ class Pipeline:
             )
             job.refusals = [*decoded.refusals, *refused]
         except WiderowError as error:
-            job.done(Outcome(error=error))
+            job.done(Outcome(error=self._filed(job, (), error) or error))
             return
         except Exception as error:
             log.exception("decoding failed")
@@ -169,7 +172,26 @@ class Pipeline:
             self._counters.values.labels(tenant).inc(_values(job.batch, refused))
         for refusal in outcome.refusals:
             self._counters.refused.labels(tenant, refusal.code).inc(len(refusal))
-        job.done(outcome)
+        failed = self._filed(job, outcome.refusals) if outcome.refusals else None
+        job.done(Outcome(error=failed) if failed else outcome)
+
+    def _filed(self, job: Job, refusals: Sequence[Refusal], error: WiderowError | None = None) -> WiderowError | None:
+        """File what was refused, or the body that could not be read. An error: it should be durable, and is not."""
+        letters, origin, tenant = self._dead_letters, job.origin, job.tenant.name
+        if letters is None or origin is None:
+            return None
+        try:
+            if error:
+                letters.file_error(tenant, origin, error)
+            for refusal in refusals:
+                if refusal.code in FILED_CODES:
+                    letters.file(tenant, origin, refusal.code, refusal.reason, refusal.positions)
+        except WiderowError as failure:
+            return failure
+        except Exception as failure:
+            log.exception("filing dead letters failed")
+            return unexpected(failure)
+        return None
 
 
 def _values(batch: Batch, refused: Sequence[Refusal]) -> int:

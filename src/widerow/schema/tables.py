@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from widerow.model.tenant import GUARD_US
 from widerow.model.times import DAY, HOUR, format_duration
-from widerow.schema.table import KeyColumn, Table, Window
+from widerow.schema.table import KeyColumn, Moment, Table, Window
 
 _TENANT = KeyColumn("tenant_id")
 _DEVICE = KeyColumn("device_id")
@@ -85,8 +85,25 @@ ERASED = Table(
 is no longer known.
 """
 
+LETTER_SHARDS = 4
+"""Over how many partitions a day's dead letters of a tenant are spread. Stored: never change."""
+MOST_LETTER_DAYS = 30
+"""The longest that dead letters are kept. Each says itself until when it is; by then its window is dropped whole."""
+
+DEAD_LETTERS = Table(
+    "dead_letters",
+    partition=(_TENANT, _SHARD, KeyColumn("day", "int")),
+    clustering=(KeyColumn("letter_id", descending=True),),
+    window=Window("day", DAY, MOST_LETTER_DAYS * DAY),
+    moments=(Moment("day", DAY, "day"),),
+)
+"""What was refused, by the day it was filed, the newest first; an id begins with the time of filing and names its shard.
+
+Cells: `letter` (a text, JSON: why and whence), `bytes` (what it counts for) and `body` (the bytes that were sent).
+"""
+
 META = Table("meta", partition=(KeyColumn("what"),), columns=("body",), conditional=True)
 """Facts about the store itself: its schema version, its id, who writes to it."""
 
-TABLES = (LAST_SEEN, TENANTS, DEVICES, DEVICE_VERSIONS, METRICS, TOKENS, PLACEMENTS, ERASED, META)
+TABLES = (LAST_SEEN, TENANTS, DEVICES, DEVICE_VERSIONS, METRICS, TOKENS, PLACEMENTS, ERASED, DEAD_LETTERS, META)
 """Every table but the telemetry classes, which are made as tenants need them."""

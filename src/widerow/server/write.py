@@ -20,8 +20,10 @@ from urllib.parse import parse_qsl
 import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
+from widerow.ingest.bodies import media_type_of
 from widerow.model.errors import Refusal, Rejected
 from widerow.pipeline.job import Job, Outcome
+from widerow.pipeline.origin import LINE_TYPE, Origin
 from widerow.pipeline.pipeline import INLINE_BYTES
 from widerow.server.auth import WRITERS, Auth, allow
 from widerow.server.completions import Completions, Herald
@@ -107,17 +109,21 @@ class Write:
         packed = encoding.decode("latin-1")
         most = self._intake.max_bytes
         if self._kind.lines:
+            media_type = LINE_TYPE
             decode = self._bodies.lines(body, encoding=packed, precision=precision, max_bytes=most)
         else:
+            media_type = media_type_of(content_type.decode("latin-1"))
             decode = self._bodies.reports(
-                body, content_type=content_type.decode("latin-1"), encoding=packed, precision=precision, max_bytes=most
+                body, content_type=media_type, encoding=packed, precision=precision, max_bytes=most
             )
         size = max(_UNPACKED * len(body), INLINE_BYTES + 1) if packed else len(body) or 1
         if self._completions is None or self._herald is None:
             loop = asyncio.get_running_loop()
             self._completions, self._herald = Completions(loop), Herald(loop, self._pipeline.wake)
         future = self._completions.future()
-        job = Job(tenant, size, decode, partial(self._completions.put, future), caller.device or None)
+        origin = Origin("http", media_type, precision, packed, body, caller.device)
+        done = partial(self._completions.put, future)
+        job = Job(tenant, size, decode, done, caller.device or None, origin=origin)
         self._pipeline.submit(job, wake=False)
         self._herald.announce()
         return await future

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from widerow.codec.decoded import Decoded
 from widerow.codec.json.columns import Columns
+from widerow.codec.json.cut import element_spans
 from widerow.codec.json.documents import BROKEN, TOO_LONG, scan_documents, spread
 from widerow.codec.json.scan import ARRAY, FAULT, LENGTH, LINES, NOT_SAID, SINGLE, TOO_MANY, scan
 from widerow.codec.json.slow import Fault, NotJson, SlowReport, judge, parse
@@ -121,6 +122,7 @@ def warm_up() -> None:
     decoder.decode(report + b"\n" + deep, ndjson=True, now_us=0, version_us=0)
     data = np.frombuffer(report + "\u00fc".encode(), np.uint8)
     decoder.decode_documents(data, np.array([0, len(report), len(data)]), Coded.of(["d", "d"]), now_us=0, version_us=0)
+    element_spans(b"[" + report + b"]", np.zeros(1, np.int64))
 
 
 def _unit_us(precision: str) -> int:

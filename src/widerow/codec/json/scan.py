@@ -108,7 +108,7 @@ def _read_time(p: Any, unit_us: Any) -> Any:
 
 
 @inlined
-def _skip_value(p: Any) -> Any:
+def skip_value(p: Any) -> Any:
     """(address of the comma or bracket that ends the array element at p, whether there is one)."""
     depth = 0
     while True:
@@ -329,7 +329,7 @@ def scan(
         # What follows it.
         if mode == ARRAY:
             if odd:
-                p, closed = _skip_value(start)
+                p, closed = skip_value(start)
                 if not closed:
                     state[FAULT] = p - base
                     break

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
+
 from widerow.codec.decoded import Decoded
+from widerow.codec.line.cut import line_spans
 from widerow.codec.line.join import joined, lines_batch
 from widerow.codec.line.kernel import DONE, MAX_NEWS, NEW_SERIES, NO_ROOM
 from widerow.codec.line.memory import Memory, entries_room
@@ -120,4 +123,6 @@ class LineDecoder:
 def warm_up() -> None:
     """Compile every kernel of this package, or load it from the cache. For set-up: no request should wait for it."""
     decoder = LineDecoder(capacity=1)
-    decoder.decode(b'm,device=a,t=b f=1,g="x"\nm,device=b,t=c f=1 5\nm,de\\ vice=a f=1\n', now_us=0, version_us=0)
+    body = b'm,device=a,t=b f=1,g="x"\nm,device=b,t=c f=1 5\nm,de\\ vice=a f=1\n'
+    decoder.decode(body, now_us=0, version_us=0)
+    line_spans(body, np.zeros(1, np.int64))
