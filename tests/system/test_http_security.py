@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qsl
 
 import httpx
 import pytest
@@ -51,6 +52,10 @@ EXAMPLES = {
     "GET /v1/metrics/{metric}": Example("/v1/metrics/{metric}"),
     "PATCH /v1/metrics/{metric}": Example("/v1/metrics/{metric}", {"unit": "K"}),
     "DELETE /v1/metrics/{metric}": Example("/v1/metrics/{metric}"),
+    "GET /v1/deadletters": Example("/v1/deadletters"),
+    "GET /v1/deadletters/{id}": Example("/v1/deadletters/{letter}"),
+    "POST /v1/deadletters/replay": Example("/v1/deadletters/replay", {"ids": ["{letter}"]}),
+    "DELETE /v1/deadletters": Example("/v1/deadletters?id={letter}"),
     "GET /v1/admin/tenants": Example("/v1/admin/tenants"),
     "POST /v1/admin/tenants": Example("/v1/admin/tenants", {"name": "walked"}),
     "GET /v1/admin/tenants/{tenant}": Example("/v1/admin/tenants/{tenant}"),
@@ -88,18 +93,21 @@ def send(client: httpx.Client, route: Route, names: dict[str, str], **parameters
         return [filled(content) for content in value] if isinstance(value, list) else value
 
     example = EXAMPLES[route.id]
-    return client.request(
-        route.method, filled(example.path), json=filled(example.json), content=example.content, params=parameters
-    )
+    path, _, query = filled(example.path).partition("?")
+    given = {**dict(parse_qsl(query)), **parameters}
+    return client.request(route.method, path, json=filled(example.json), content=example.content, params=given)
 
 
 def names_of(site: Site, tenant: str, mark: str) -> dict[str, str]:
-    """A device, a metric and a token of a tenant, that exist."""
+    """A device, a metric, a token and a dead letter of a tenant, that exist."""
     device, metric = f"{mark}-device", f"{mark}-metric"
     site.write(device, {metric: f"{mark}-value", "n": 1}, tenant=tenant)
     site.client(Role.ADMIN, tenant).patch(f"/v1/devices/{device}", json={"tags": {"t": f"{mark}-tag"}})
     _, token = site.service.catalog.tokens.create(Role.READ, tenant=tenant, description=f"{mark}-token")
-    return {"device": device, "metric": metric, "tenant": tenant, "id": token.id}
+    site.client(Role.WRITE, tenant).post("/v1/write", content=f"{mark}-letter")
+    site.service.dead_letters.settle()
+    letter = next(site.service.dead_letters.store.newest(tenant)).id
+    return {"device": device, "metric": metric, "tenant": tenant, "id": token.id, "letter": letter}
 
 
 def test_every_route_has_an_example_here() -> None:
@@ -115,7 +123,7 @@ def test_only_these_routes_are_public(site: Site) -> None:
 
 @pytest.mark.parametrize("route", GUARDED, ids=ids)
 def test_without_a_good_token_there_is_no_answer(site: Site, route: Route) -> None:
-    names = {"device": OWN_DEVICE, "metric": "a", "tenant": "acme", "id": "0" * 16}
+    names = {"device": OWN_DEVICE, "metric": "a", "tenant": "acme", "id": "0" * 16, "letter": "none"}
     bad = ["", "Bearer", "Bearer wr_wrong", f"Bearer wr_{'A' * 43}", "Basic Zm9v", "Digest x", "Bearer \xe4"]
     for header in bad:
         client = site.client(None)
@@ -161,11 +169,13 @@ def test_a_tenant_sees_nothing_of_another(site: Site, route: Route) -> None:
     values = site.values(names["device"], tenant="umbra")
     assert values == {names["metric"]: f"{SECRET}-value", "n": 1.0}
     assert names["id"] in {token.id for token in site.service.catalog.tokens.list("umbra")}
+    assert site.service.dead_letters.store.find("umbra", names["letter"]) is not None
 
 
 def test_a_list_of_one_tenant_has_nothing_of_another(site: Site) -> None:
     names_of(site, "umbra", SECRET)
-    for path in ("/v1/devices", "/v1/fleet/series", "/v1/fleet/latest", "/v1/metrics", "/v1/admin/tokens", "/v1/status"):
+    paths = ("devices", "fleet/series", "fleet/latest", "metrics", "deadletters", "admin/tokens", "status")
+    for path in [f"/v1/{path}" for path in paths]:
         for accept in ("application/json", "text/csv"):
             answer = site.client(Role.ADMIN, "acme").get(path, headers={"Accept": accept})
             assert SECRET not in answer.text

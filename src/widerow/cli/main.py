@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from widerow import __version__
 from widerow.cli import (
+    deadletters,
     demo,
     device,
     doctor,
@@ -69,6 +70,7 @@ app.add_typer(metric.app, name="metric")
 query.add_to(app)
 latest.add_to(app)
 app.add_typer(fleet.app, name="fleet")
+app.add_typer(deadletters.app, name="deadletters")
 app.add_typer(schema.app, name="schema")
 migrate.add_to(app)
 verify.add_to(app)

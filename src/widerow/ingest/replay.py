@@ -32,7 +32,7 @@ _ANSWER_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What became of a letter: `stored` and gone, or `refused` again, and why."""
+    """What became of a letter: `stored` and gone, or `refused` again, and why; or `not-found`."""
 
     id: str
     outcome: str
@@ -48,15 +48,14 @@ class Replay:
         self._letters, self._pipeline, self._bodies, self._max_bytes = letters, pipeline, bodies, max_bytes
 
     def all(self, tenant: Tenant, letters: Sequence[str], *, within_s: float) -> Iterator[Replayed]:
-        """Letters by their ids, one after the other, for about that long. Ids that are gone are left out.
+        """Letters by their ids, one after the other, for about that long.
 
         Raises what is nobody's fault, such as `Overloaded`: the letter it happened to is as it was.
         """
         deadline = monotonic() + within_s
         for letter_id in letters:
-            filed = self._letters.store.get(tenant.name, letter_id)
-            if filed is not None:
-                yield self.one(tenant, filed)
+            filed = self._letters.store.find(tenant.name, letter_id)
+            yield Replayed(letter_id, "not-found") if filed is None else self.one(tenant, filed)
             if monotonic() > deadline:
                 return
 

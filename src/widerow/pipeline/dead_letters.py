@@ -142,8 +142,8 @@ class DeadLetters:
         self._dropped(tenant)
 
     def file_error(self, tenant: str, origin: Origin, error: WiderowError) -> None:
-        """Keep a body that could not be taken, if that is the sender's fault."""
-        if isinstance(error, Rejected) and not isinstance(error, _NOT_FILED):
+        """Keep a body that could not be taken, if that is the sender's fault and there is something to keep."""
+        if origin.body and isinstance(error, Rejected) and not isinstance(error, _NOT_FILED):
             self.file(tenant, origin, error.code, str(error))
 
     def settle(self, timeout_s: float = 30.0) -> bool:

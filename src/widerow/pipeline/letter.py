@@ -14,13 +14,14 @@ from datetime import UTC, datetime
 import msgspec
 
 from widerow.engine.rows import Key
-from widerow.model.errors import Corrupt, NotFound
+from widerow.model.errors import Corrupt
 from widerow.model.times import DAY, SECOND, bucket_start
 from widerow.pipeline.origin import Origin
 from widerow.pipeline.parts import Kept
 from widerow.schema.tables import LETTER_SHARDS
 
-_ID = re.compile(r"(\d{8}T\d{6})(\d{6})Z-[0-9a-f]{8}")
+_ID = re.compile(r"[0-9]{8}T[0-9]{12}Z-[0-9a-f]{8}")
+_SECONDS = len("20261115T080000")
 _TIME = "%Y%m%dT%H%M%S"
 
 
@@ -74,16 +75,18 @@ def id_at(time_us: int) -> str:
     return f"{datetime.fromtimestamp(time_us // SECOND, UTC).strftime(_TIME)}{time_us % SECOND:06d}Z"
 
 
-def filed_us(letter_id: str) -> int:
-    """When it was filed. `NotFound`: that is not the id of a letter."""
-    match = _ID.fullmatch(letter_id)
+def is_id(text: str) -> bool:
+    """Whether a letter could have it."""
     try:
-        if match:
-            moment = datetime.strptime(match[1], _TIME).replace(tzinfo=UTC)
-            return max(0, int(moment.timestamp())) * SECOND + int(match[2])
-    except ValueError:
-        pass
-    raise NotFound(f"no dead letter {letter_id[:80]!r}")
+        return _ID.fullmatch(text) is not None and filed_us(text) >= 0
+    except ValueError:  # a 13th month
+        return False
+
+
+def filed_us(letter_id: str) -> int:
+    """When it was filed, by its id."""
+    moment = datetime.strptime(letter_id[:_SECONDS], _TIME).replace(tzinfo=UTC)
+    return int(moment.timestamp()) * SECOND + int(letter_id[_SECONDS : _SECONDS + 6])
 
 
 def partition_of(tenant: str, letter_id: str) -> Key:

@@ -13,9 +13,10 @@ import numpy as np
 from widerow.engine.port import Engine, Span
 from widerow.engine.rows import Key, Rows, key_columns
 from widerow.model.batch import CellKind, Cells
+from widerow.model.errors import NotFound
 from widerow.model.names import Names
 from widerow.model.times import DAY, Clock, bucket_start, whole_ms
-from widerow.pipeline.letter import Filed, id_at, pack, partition_of, unpack
+from widerow.pipeline.letter import Filed, id_at, is_id, pack, partition_of, unpack
 from widerow.schema.tables import DEAD_LETTERS, LETTER_SHARDS, MOST_LETTER_DAYS
 
 _LETTER, _BYTES, _BODY = "letter", "bytes", "body"
@@ -58,11 +59,19 @@ class LetterStore:
         rows = Rows(key_columns(DEAD_LETTERS.key, keys), version_us, expire_us, cells)
         self._engine.write([(DEAD_LETTERS, rows)])
 
-    def get(self, tenant: str, letter_id: str) -> Filed | None:
-        """A letter with its body. `NotFound`: that is no id."""
+    def find(self, tenant: str, letter_id: str) -> Filed | None:
+        """A letter with its body."""
+        if not is_id(letter_id):
+            return None
         key = (*partition_of(tenant, letter_id), letter_id)
         found = [filed for rows in self._engine.scan(DEAD_LETTERS, [key]) for filed in _letters(rows)]
         return found[0] if found else None
+
+    def get(self, tenant: str, letter_id: str) -> Filed:
+        found = self.find(tenant, letter_id)
+        if found is None:
+            raise NotFound(f"no dead letter {letter_id[:80]!r}")
+        return found
 
     def newest(self, tenant: str, *, start_us: int = 0, stop_us: int | None = None, before: str = "") -> Iterator[Filed]:
         """Letters filed in [start, stop), those that come behind `before`; without their bodies, the newest first."""

@@ -14,6 +14,7 @@ from widerow.server.page import page
 from widerow.server.parameters import TENANT
 from widerow.server.replies import json_form
 from widerow.server.routes_catalog import ADMINISTRATION, DESCRIPTIONS
+from widerow.server.routes_letters import LETTERS
 from widerow.server.routes_telemetry import READING, WRITING
 from widerow.server.schemas import TEXT
 from widerow.server.table import Reply, Route
@@ -99,4 +100,4 @@ PROCESS: tuple[Route, ...] = (
     ),
 )
 
-ROUTES: tuple[Route, ...] = (*WRITING, *READING, *DESCRIPTIONS, *ADMINISTRATION, *PROCESS)
+ROUTES: tuple[Route, ...] = (*WRITING, *READING, *DESCRIPTIONS, *LETTERS, *ADMINISTRATION, *PROCESS)

@@ -52,6 +52,22 @@ _ERROR = of(
     },
     ("code", "message"),
 )
+_LETTER_FIELDS: dict[str, Schema] = {
+    "id": TEXT,
+    "filed": TIME,
+    "code": TEXT,
+    "reason": TEXT,
+    "source": {**TEXT, "description": "`http`, `mqtt:TOPIC` or `kafka:TOPIC/PARTITION/OFFSET`."},
+    "media_type": TEXT,
+    "precision": TEXT,
+    "encoding": TEXT,
+    "device": {**TEXT, "description": "The only device it may be of, by its token or topic."},
+    "reports": {**WHOLE, "description": "How many reports it is of; 0: of a body that could not be read."},
+    "kept": {"type": "string", "enum": ["whole", "cut", "nothing"]},
+    "bytes": {**WHOLE, "description": "How many are kept."},
+    "replays": WHOLE,
+    "replayed": MAYBE_TIME,
+}
 _DEVICE_FIELDS: dict[str, Schema] = {
     "display_name": TEXT,
     "type": TEXT,
@@ -305,6 +321,48 @@ SCHEMAS: dict[str, Schema] = {
         },
         ("metric", "start", "end"),
     ),
+    "Letters": of({"letters": array(ref("Letter")), "next": CURSOR}),
+    "Letter": of(_LETTER_FIELDS),
+    "FullLetter": of(
+        {
+            **_LETTER_FIELDS,
+            "positions": array({**WHOLE, "description": "Where the first reports stood in the body they came in."}),
+            "body": {**TEXT, "description": "The bytes that are kept."},
+            "body_form": {"type": "string", "enum": ["text", "base64"]},
+        }
+    ),
+    "LetterReplay": of(
+        {
+            "ids": array(TEXT, minItems=1, maxItems=1000),
+            "code": TEXT,
+            "since": {"type": ["string", "integer"]},
+            "until": {"type": ["string", "integer"]},
+            "all": {**FLAG, "description": "All letters are meant."},
+            "after": {**TEXT, "description": "The `next` of the answer before."},
+        },
+        (),
+    ),
+    "LettersReplayed": of(
+        {
+            "stored": {**WHOLE, "description": "Letters whose reports are stored, and which are gone."},
+            "refused": {**WHOLE, "description": "Letters that were refused again, and stay."},
+            "reports": {**WHOLE, "description": "Reports that were stored."},
+            "letters": array(
+                of(
+                    {
+                        "id": TEXT,
+                        "outcome": {"type": "string", "enum": ["stored", "refused", "not-found"]},
+                        "accepted": WHOLE,
+                        "code": TEXT,
+                        "reason": TEXT,
+                    },
+                    ("id", "outcome", "accepted"),
+                )
+            ),
+            "next": CURSOR,
+        }
+    ),
+    "LettersDeleted": of({"deleted": WHOLE, "more": FLAG}),
     "Verification": of(
         {
             "start": {"type": ["string", "integer"], "description": "As far back as raw reports are kept, if left out."},
