@@ -183,9 +183,12 @@ class Pipeline:
         try:
             if error:
                 letters.file_error(tenant, origin, error)
-            for refusal in refusals:
-                if refusal.code in FILED_CODES:
-                    letters.file(tenant, origin, refusal.code, refusal.reason, refusal.positions)
+            for code in dict.fromkeys(refusal.code for refusal in refusals if refusal.code in FILED_CODES):
+                several = [refusal for refusal in refusals if refusal.code == code]
+                positions = several[0].positions
+                if len(several) > 1:
+                    positions = sorted(position for refusal in several for position in refusal.positions)
+                letters.file(tenant, origin, code, several[0].reason, positions)
         except WiderowError as failure:
             return failure
         except Exception as failure:
