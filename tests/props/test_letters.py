@@ -30,7 +30,7 @@ LINE = st.sampled_from(
         'm,device=g t="closed"x 9',
     ]
 )
-REPORT = st.one_of(
+REPORT: st.SearchStrategy[object] = st.one_of(
     st.fixed_dictionaries(
         {
             "device": st.sampled_from(["a", "", 'b"]', "\N{SNOWMAN}", 7]),

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from system.conftest import config_at, now_ms
 from widerow.cli.main import app

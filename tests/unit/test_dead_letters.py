@@ -14,6 +14,7 @@ import pytest
 from widerow.codec.arrow import decode_arrow
 from widerow.config import Config, DeadLetters, Store
 from widerow.engine.rows import Rows
+from widerow.model.device import Device
 from widerow.model.errors import StorageFull
 from widerow.model.tenant import Tenant
 from widerow.pipeline.job import Job, Outcome
@@ -149,6 +150,20 @@ def test_a_flood_of_rubbish_stores_no_more_than_the_cap_and_its_neighbours_are_s
     assert 0 < stored <= MAX_BYTES
     assert len(sent) > kept
     assert kept + dropped == len(sent)
+
+
+def test_a_message_whose_topic_names_the_device_is_that_devices_when_it_is_sent_again(service: Service) -> None:
+    tenant = service.catalog.tenants.create(Tenant(name="acme", registers_devices=False))
+    letters, now_ms = service.dead_letters, service.clock.now_us() // 1000
+    for device, content in (("d", b'[{"time":%d,"values":{"x":7}}]'), ("d", b'{"device":"e","time":%d,"values":{"x":8}}')):
+        origin = Origin(f"mqtt:acme/{device}/telemetry", "", "ms", "", content % now_ms, device)
+        letters.file("acme", origin, "unknown-device", "not registered")
+    assert letters.settle()
+    for device in "de":
+        service.catalog.devices.create(tenant, Device(name=device))
+    done = list(service.replay.all(tenant, service.replay.oldest("acme"), within_s=60))
+    assert sorted((one.outcome, one.code) for one in done) == [("refused", "wrong-device"), ("stored", "")]
+    assert service.queries.latest(tenant, ["d", "e"]).number.tolist() == [7.0]
 
 
 def test_a_report_of_several_rows_is_kept_with_all_of_them() -> None:

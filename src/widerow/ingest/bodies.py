@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from widerow.codec.arrow import decode_arrow
 from widerow.codec.body import decompress
 from widerow.codec.decoded import Decoded
 from widerow.codec.json import JsonDecoder
 from widerow.codec.line import LineDecoder
 from widerow.model.errors import Rejected, Unsupported
+from widerow.model.names import Coded
 from widerow.model.times import Clock, whole_ms
 from widerow.pipeline.origin import ARROW_TYPE, JSON_TYPES, LINE_TYPE, NDJSON_TYPES, Origin
 
@@ -73,6 +76,8 @@ class Bodies:
 
     def again(self, origin: Origin, *, received_us: int, max_bytes: int) -> Callable[[], Decoded]:
         """How to decode a body that came before, and is sent again now."""
+        if origin.is_document:
+            return self._document(origin, received_us, max_bytes)
         if origin.media_type == LINE_TYPE:
             return self.lines(
                 origin.body,
@@ -89,6 +94,22 @@ class Bodies:
             max_bytes=max_bytes,
             received_us=received_us,
         )
+
+    def _document(self, origin: Origin, received_us: int, max_bytes: int) -> Callable[[], Decoded]:
+        now_us, version_us = self._stamps(received_us)
+
+        def decode() -> Decoded:
+            body = decompress(origin.body, origin.encoding, max_bytes)
+            return self._json.decode_documents(
+                np.frombuffer(body, np.uint8),
+                np.array([0, len(body)]),
+                Coded.of([origin.device]),
+                precision=origin.precision,
+                now_us=now_us,
+                version_us=version_us,
+            )
+
+        return decode
 
     def _stamps(self, received_us: int | None) -> tuple[int, int]:
         """When a body arrived, and the version of what is in it."""

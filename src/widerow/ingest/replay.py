@@ -86,7 +86,8 @@ class Replay:
             raise outcome.error
         if outcome.refusals:
             first = outcome.refusals[0]
-            positions = sorted(at for refusal in outcome.refusals for at in refusal.positions) if outcome.accepted else ()
+            apart = outcome.accepted and not filed.letter.origin(b"").is_document
+            positions = sorted(at for refusal in outcome.refusals for at in refusal.positions) if apart else ()
             return self._again(tenant, filed, first.code, first.reason, positions, outcome.accepted)
         if not outcome.accepted:
             return self._again(tenant, filed, "no-reports", "the body holds no report", ())

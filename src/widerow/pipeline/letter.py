@@ -36,7 +36,7 @@ class Letter(msgspec.Struct, frozen=True, omit_defaults=True):
     encoding: str = ""
     device: str = ""
     reports: int = 0
-    """How many reports it is of; 0: of a body that could not be read."""
+    """How many reports it is of; 0: a body is kept as a whole."""
     positions: tuple[int, ...] = ()
     """Where the first of them stood in the body they came in."""
     kept: Kept = Kept.WHOLE

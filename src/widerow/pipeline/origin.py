@@ -28,3 +28,8 @@ class Origin:
     """The only device it may be of, by its token or topic; empty: any."""
     durable: bool = False
     """Whether its dead letters must be on disk before its job is done: its sender sends nothing twice."""
+
+    @property
+    def is_document(self) -> bool:
+        """A JSON message whose topic says the device, so that its reports need not; refused and kept as a whole."""
+        return bool(self.device) and self.source.startswith("mqtt:") and self.media_type in JSON_TYPES

@@ -62,7 +62,7 @@ _LETTER_FIELDS: dict[str, Schema] = {
     "precision": TEXT,
     "encoding": TEXT,
     "device": {**TEXT, "description": "The only device it may be of, by its token or topic."},
-    "reports": {**WHOLE, "description": "How many reports it is of; 0: of a body that could not be read."},
+    "reports": {**WHOLE, "description": "How many reports it is of; 0: a body is kept as a whole."},
     "kept": {"type": "string", "enum": ["whole", "cut", "nothing"]},
     "bytes": {**WHOLE, "description": "How many are kept."},
     "replays": WHOLE,
