@@ -101,7 +101,7 @@ def test_it_says_where_it_looked() -> None:
     site.write(reports_of([("a", new, "temp", 5.0)], NOW + MS))
     span = TimeSpan(NOW - NOW % HOUR - 6 * HOUR, NOW)
     found = ask(site, ["a"], span, "1h")
-    assert found.used == {"hour": 1, "raw": 1}
+    assert found.used == {"hour": 1, "minute": 0, "raw": 1}
     assert list(plain(found, "avg").values()) == [2.0, 5.0]
     nothing = ask(site, ["a"], TimeSpan(NOW, NOW), "1h")
     assert len(nothing) == 0

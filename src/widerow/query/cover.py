@@ -3,7 +3,8 @@
 Rule 1: the parts are disjoint and in order; with what is missing they are the span: every report counts exactly once.
 Rule 2: a part of a level is whole windows of it, none of which two steps share; what is left over is covered by the level
 beneath, raw reports at last.
-Rule 3: hours that are dirty are read from raw reports, dirty days from hours, so an answer is right before its rollups are.
+Rule 3: hours that are dirty are read from raw reports, after the minutes of them that are known to be right; dirty days from
+hours. So an answer is right before its rollups are.
 Rule 4: what no level that is fine enough keeps any more is missing, and with it the whole step: half of a step is not passed
 off as all of it.
 """
@@ -21,6 +22,8 @@ from widerow.query.steps import Steps
 from widerow.rollup.dirt import Dirt
 from widerow.schema.rollups import LEVELS, MINUTES, Level
 
+_OF_MINUTES = 1 + LEVELS.index(MINUTES)
+"""Levels up to that of minutes."""
 _WORTH = 12
 """Windows that a step must have room for, so that it is looked for whole ones inside of it that its edges do not meet."""
 
@@ -84,6 +87,7 @@ class _Cover:
     def __init__(self, dirt: Dirt, kept: Kept) -> None:
         # What is dirty and has nothing beneath it any more stays as it is: nobody can roll it.
         self._hours = [h for h in sorted(dirt.hours) if holds(kept.late[0], TimeSpan(h, h + HOUR))]
+        self._minutes = dirt.minutes
         self._days = [d for d in sorted(dirt.days) if holds(kept.late[2], TimeSpan(d, d + DAY))]
         self._kept = kept
 
@@ -104,10 +108,17 @@ class _Cover:
         at = first
         for dirty in self._dirty(TimeSpan(first, last), level):
             yield from self._clean(TimeSpan(at, dirty.start_us), levels, stretches, late=late)
-            yield from self.of(dirty, levels - 1 if level.width_us > HOUR else 0, late=True)
+            yield from self.of(dirty, levels - 1, late=True) if level.width_us > HOUR else self._dirty_hour(dirty)
             at = dirty.stop_us
         yield from self._clean(TimeSpan(at, last), levels, stretches, late=late)
         yield from self.of(TimeSpan(last, span.stop_us), levels - 1, late=late)
+
+    def _dirty_hour(self, span: TimeSpan) -> Iterator[Part]:
+        """Whole minutes of an hour that is dirty."""
+        until = self._minutes.get(span.start_us - span.start_us % HOUR, span.start_us)
+        until = min(max(until, span.start_us), span.stop_us)
+        yield from self._clean(TimeSpan(span.start_us, until), _OF_MINUTES, self._kept.late[_OF_MINUTES], late=True)
+        yield from self.of(TimeSpan(until, span.stop_us), 0, late=True)
 
     def _clean(self, span: TimeSpan, levels: int, stretches: Iterable[TimeSpan], *, late: bool) -> Iterator[Part]:
         """Whole windows of a level that are not dirty: where it does not keep them, the level beneath may."""

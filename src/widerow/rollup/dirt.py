@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -19,16 +19,20 @@ from widerow.schema.shards import shards_of
 
 @dataclass(frozen=True, slots=True)
 class Dirt:
-    """Of some devices: in these hours (by their start) only raw reports are right; in these days hours are, days are not."""
+    """Of some devices: in these hours (by their start) only raw reports are right, but for what `minutes` says; in these
+    days hours are, days are not.
+    """
 
     hours: frozenset[int] = frozenset()
     days: frozenset[int] = frozenset()
+    minutes: Mapping[int, int] = field(default_factory=dict)
+    """Of some of the hours: from their start until then minutes are right, too."""
 
     @classmethod
-    def of(cls, hours: Iterable[int], days: Iterable[int] = ()) -> Dirt:
+    def of(cls, hours: Iterable[int], days: Iterable[int] = (), minutes: Mapping[int, int] | None = None) -> Dirt:
         """A day that has a dirty hour is dirty as well."""
         hours = frozenset(hours)
-        return cls(hours, frozenset(days) | {hour - hour % DAY for hour in hours})
+        return cls(hours, frozenset(days) | {hour - hour % DAY for hour in hours}, minutes or {})
 
 
 CLEAN = Dirt()
@@ -38,7 +42,9 @@ DirtOf: TypeAlias = Callable[[Tenant, Sequence[str]], Dirt]
 
 
 def dirt_in_store(engine: Engine, tenant: Tenant, devices: Sequence[str]) -> Dirt:
-    """As the store has it: for processes that do not roll. Of the shards that the devices are of."""
+    """As the store has it: for processes that do not roll. Of the shards that the devices are of. Which minutes are right
+    only the process knows that writes them.
+    """
     shards: list[Key] = [(tenant.name, shard) for shard in set(shards_of(Names.of(devices)).tolist())]
     hours, days = (
         {start for rows in engine.scan(table, shards) for start in np.unique(np.asarray(rows.keys[time])).tolist()}

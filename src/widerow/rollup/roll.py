@@ -83,8 +83,14 @@ class Roller:
 
     def dirt(self, tenant: Tenant, devices: Sequence[str]) -> Dirt:
         """What of these devices is not rolled yet. Of what this process does not write, as far as it knows."""
-        shards = set(shards_of(Names.of(devices)).tolist())
-        return Dirt.of(self._marks.starts(tenant.name, shards), self.days.starts(tenant.name, shards))
+        name, shards = tenant.name, set(shards_of(Names.of(devices)).tolist())
+        hours, days = self._marks.starts(name, shards), self.days.starts(name, shards)
+        # After the marks: an hour that is taken for rolling meanwhile is known to be when its minutes are asked for.
+        minutes = self._windows.closed_until(name, hours, devices) if self._windows is not None else {}
+        for hour in [*minutes]:
+            if self._erased(name, TimeSpan(hour, hour + HOUR)):
+                del minutes[hour]
+        return Dirt.of(hours, days, minutes)
 
     def close(self, tenant: Tenant, *, before_us: int = 0) -> int:
         """Write the minutes that close now; gives the number of reports they are of."""
@@ -94,19 +100,11 @@ class Roller:
         rows = windows.close(name, before_us=before_us)
         if not rows:
             return 0
-        twice = windows.repeated(name, rows)
-        at = 0
-        for part in rows if twice.any() else ():
-            mine = twice[at : at + len(part)]
-            at += len(part)
-            if mine.any():
-                device, time_us = part.keys["device_id"], np.asarray(part.keys["event_us"])[mine]
-                assert isinstance(device, Coded)
-                windows.spoil(name, device.take(mine), time_us - time_us % HOUR)
-        version_us = self._versions.next()
-        marks = self._telemetry.erasure.marks(name)
         written = False
         try:
+            self._spoil_repeated(name, rows)
+            version_us = self._versions.next()
+            marks = self._telemetry.erasure.marks(name)
             kept = [live for part in rows if len(live := drop_erased_rows(marks, part))]
             minutes = minutes_of(name, kept, version_us=version_us)
             self._engine.write(self._rollups.changes(tenant, MINUTES, minutes))
@@ -114,6 +112,19 @@ class Roller:
         finally:
             windows.closed(name, rows, written=written)
         return sum(len(part) for part in rows)
+
+    def _spoil_repeated(self, tenant: str, rows: Sequence[Rows]) -> None:
+        """Which of two reports of the same time counts the store knows."""
+        assert self._windows is not None
+        twice = self._windows.repeated(tenant, rows)
+        at = 0
+        for part in rows if twice.any() else ():
+            mine = twice[at : at + len(part)]
+            at += len(part)
+            if mine.any():
+                device, time_us = part.keys["device_id"], np.asarray(part.keys["event_us"])[mine]
+                assert isinstance(device, Coded)
+                self._windows.spoil(tenant, device.take(mine), time_us - time_us % HOUR)
 
     def roll(self, tenant: Tenant, *units: Unit) -> Rolled:
         """Roll units of one hour."""

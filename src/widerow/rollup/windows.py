@@ -7,12 +7,14 @@ that failed, memory that ran out, a process before this one) makes the hour *sta
 Rule 2: a minute closes when it has ended, its reports have had `lateness_us` to arrive, and it has rested for `rest_us`: a
 backlog of old minutes is closed as it comes in.
 Rule 3: `add`, `spoil` and `forget` may be called by any thread, and only put aside; all else is done by the one that rolls.
+Rule 4: what is put aside, waits, or is being written is *open*. Where an hour is not stale, its minutes before the first open
+one are in the store, and right: `closed_until` tells that to whoever asks about an hour that is not rolled yet.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -41,8 +43,14 @@ class WindowSettings:
 class _Chunk:
     rows: Rows
     at_us: int
+    first_us: Mapping[int, int]
+    """The hours it has reports of, and the first minute of each that it has."""
     fresh: Names | None = None
     """Devices that were registered just before: nobody ever wrote one of them."""
+
+    @classmethod
+    def of(cls, rows: Rows, at_us: int, fresh: Names | None = None) -> _Chunk:
+        return cls(rows, at_us, _first_minutes(rows), fresh)
 
     def size(self) -> int:
         return _ROW_BYTES * len(self.rows) + _CELL_BYTES * len(self.rows.cells)
@@ -61,6 +69,10 @@ class _Devices:
     stale: dict[int, list[Codes]] = field(default_factory=dict)
     """Hours, and the devices whose hour is stale."""
     waiting: list[_Chunk] = field(default_factory=list)
+    open_us: dict[int, int] = field(default_factory=dict)
+    """Hours, and the first minute of each of which a report waits or is being written."""
+    taken_us: int = -1
+    """The last hour that was taken for rolling. What was stale of it is no longer known."""
 
     def ids(self, names: Names) -> Codes:
         ids = self.table.add(names)
@@ -71,10 +83,31 @@ class _Devices:
             self.closed_us = np.concatenate([self.closed_us, np.zeros(more, np.int64)])
         return ids
 
+    def wait(self, chunk: _Chunk) -> None:
+        self.waiting.append(chunk)
+        _lower(self.open_us, chunk.first_us)
+
     def spoil(self, ids: Codes, hour_us: Ints) -> None:
         """These hours of these devices (pairs) are stale."""
         for hour in np.unique(hour_us).tolist():
             self.stale.setdefault(hour, []).append(np.unique(ids[hour_us == hour]))
+
+    def alone(self, ids: Codes) -> int:
+        """From which event time on all reports of all these devices were written by this process. A device that is not
+        known (-1) has none from `alone_from_us` on.
+        """
+        if not len(self.alone_us):
+            return self.alone_from_us
+        return int(np.where(ids < 0, self.alone_from_us, self.alone_us[ids]).max(initial=0))
+
+    def any_stale(self, hour_us: int, ids: Codes) -> bool:
+        """Whether the hour is stale of one of the devices."""
+        stale = self.stale.get(hour_us)
+        if not stale:
+            return False
+        if len(stale) > 1:
+            stale[:] = [np.unique(np.concatenate(stale))]  # for the next one who asks
+        return bool(np.isin(ids, stale[0]).any())
 
 
 class Windows:
@@ -85,9 +118,15 @@ class Windows:
         self._clock, self._settings = clock, settings
         self._alone_from_us = alone_from_us
         self._lock = threading.Lock()
+        """For what is put aside; never held for long."""
         self._incoming: dict[str, list[_Chunk]] = {}
         self._spoiled: dict[str, list[tuple[Coded, Ints]]] = {}
+        self._open_us: dict[str, dict[int, int]] = {}
+        """By tenant: hours, and the first minute of each that something was put aside for; all of it, if it was spoiled."""
         self._bytes = 0
+        self._sorting = threading.Lock()
+        """For what was put aside and is sorted: who holds it sees nothing on the way from the one to the other. Taken
+        before `_lock`, where both are."""
         self._tenants: dict[str, _Devices] = {}
         self._forgotten = False
 
@@ -102,11 +141,12 @@ class Windows:
         """
         now_us = self._clock.now_us()
         for part in rows:
-            chunk = _Chunk(part, now_us, fresh)
+            chunk = _Chunk.of(part, now_us, fresh)
             with self._lock:
                 kept = written and self._bytes < self._settings.max_bytes
                 if kept:
                     self._incoming.setdefault(tenant, []).append(chunk)
+                    _lower(self._open_us.setdefault(tenant, {}), chunk.first_us)
                     self._bytes += chunk.size()
             if not kept:  # its reports are let go at once: what is remembered is bounded by the number of devices
                 self.spoil(tenant, *_device_hours(part))
@@ -125,7 +165,8 @@ class Windows:
 
     def close(self, tenant: str, *, before_us: int = 0) -> list[Rows]:
         """The reports of minutes that close now: those that are due, and all before a time. Give them to `closed`."""
-        known, now_us = self._take_in(tenant), self._clock.now_us()
+        with self._sorting:
+            known, now_us = self._take_in(tenant), self._clock.now_us()
         if not known.waiting:
             return []
         due_us = now_us - self._settings.lateness_us - MINUTE
@@ -147,7 +188,7 @@ class Windows:
                 closing.append(chunk.rows)
                 continue
             closing.append(chunk.rows.take(done))
-            rest = _Chunk(chunk.rows.take(~done), chunk.at_us)
+            rest = _Chunk.of(chunk.rows.take(~done), chunk.at_us)
             freed -= rest.size()
             waiting.append(rest)
         known.waiting = waiting
@@ -156,13 +197,39 @@ class Windows:
         return closing
 
     def closed(self, tenant: str, rows: Sequence[Rows], *, written: bool) -> None:
-        """The minutes of these rows are durable; or their write failed."""
-        known = self._tenants[tenant]
-        for part in rows:
-            ids, minute_us = _ids(known, part), _minutes(part)
-            np.maximum.at(known.closed_us, ids, minute_us + MINUTE)
-            if not written:
-                known.spoil(ids, minute_us - minute_us % HOUR)
+        """The minutes of these rows, which are all that `close` gave, are durable; or their write failed."""
+        with self._sorting:
+            known = self._tenants[tenant]
+            for part in rows:
+                ids, minute_us = _ids(known, part), _minutes(part)
+                np.maximum.at(known.closed_us, ids, minute_us + MINUTE)
+                if not written:
+                    known.spoil(ids, minute_us - minute_us % HOUR)
+            known.open_us = {}
+            for chunk in known.waiting:
+                _lower(known.open_us, chunk.first_us)
+
+    def closed_until(self, tenant: str, hours: Iterable[int], devices: Sequence[str]) -> dict[int, int]:
+        """Of hours: until when the minutes in the store say everything of these devices that was added before. Hours of
+        which they say nothing for sure are left out. By any thread.
+        """
+        out: dict[int, int] = {}
+        with self._sorting:
+            with self._lock:
+                known = None if self._forgotten else self._tenants.get(tenant)
+                put_aside = dict(self._open_us.get(tenant, ()))
+            if known is None or len(known.table) >= _MAX_DEVICES:
+                return out
+            ids = known.table.find(Names.of(devices))
+            alone_us = known.alone(ids)
+            for hour in hours:
+                if hour < alone_us or hour <= known.taken_us or known.any_stale(hour, ids):
+                    continue
+                stop = hour + HOUR
+                until = min(put_aside.get(hour, stop), known.open_us.get(hour, stop))
+                if until > hour:
+                    out[hour] = until
+        return out
 
     def repeated(self, tenant: str, rows: Sequence[Rows]) -> Flags:
         """Which of the rows, all together, are of a device and time that another of them is of, too."""
@@ -180,34 +247,42 @@ class Windows:
 
     def spoil(self, tenant: str, device: Coded, hour_us: Ints) -> None:
         """These hours of these devices are to be rolled from the store. By any thread."""
+        hours = np.unique(hour_us).tolist()
         with self._lock:
             self._spoiled.setdefault(tenant, []).append((device, hour_us))
+            _lower(self._open_us.setdefault(tenant, {}), dict(zip(hours, hours, strict=True)))
 
     def take(self, tenant: str, hour_us: int, devices: Sequence[str]) -> Flags:
         """Which of the devices have an hour that is whole: its minutes are all in the store. Its reports that come later are
         late ones. Everything before the end of the hour must have been closed.
         """
-        known = self._take_in(tenant)
-        ids = known.ids(Names.of(devices))
-        whole: Flags = known.alone_us[ids] <= hour_us
-        stale = known.stale.pop(hour_us, None)
-        if stale:
-            whole &= ~np.isin(ids, np.concatenate(stale))
-            others = np.setdiff1d(np.concatenate(stale), ids)
-            if len(others):  # of another shard
-                known.stale[hour_us] = [others.astype(np.int32)]
-        known.closed_us[ids] = np.maximum(known.closed_us[ids], hour_us + HOUR)
+        with self._sorting:
+            known = self._take_in(tenant)
+            ids = known.ids(Names.of(devices))
+            whole: Flags = known.alone_us[ids] <= hour_us
+            stale = known.stale.pop(hour_us, None)
+            if stale:
+                whole &= ~np.isin(ids, np.concatenate(stale))
+                others = np.setdiff1d(np.concatenate(stale), ids)
+                if len(others):  # of another shard
+                    known.stale[hour_us] = [others.astype(np.int32)]
+            known.closed_us[ids] = np.maximum(known.closed_us[ids], hour_us + HOUR)
+            known.taken_us = max(known.taken_us, hour_us)
         return whole
 
     def _take_in(self, tenant: str) -> _Devices:
-        """Sort what came in: what is late or may not be relied on makes its hour stale, the rest waits."""
+        """Sort what came in: what is late or may not be relied on makes its hour stale, the rest waits. By who holds
+        `_sorting`.
+        """
         with self._lock:
             if self._forgotten:
                 self._incoming.clear()
                 self._spoiled.clear()
+                self._open_us.clear()
                 self._tenants.clear()
                 self._bytes, self._forgotten = 0, False
             incoming, spoiled = self._incoming.pop(tenant, []), self._spoiled.pop(tenant, [])
+            self._open_us.pop(tenant, None)
             known = self._tenants.setdefault(tenant, _Devices(self._alone_from_us))
         for device, hour_us in spoiled:
             known.spoil(known.ids(device.names)[device.codes], hour_us)
@@ -219,14 +294,14 @@ class Windows:
             ids, minute_us = _ids(known, chunk.rows), _minutes(chunk.rows)
             late = (minute_us < known.closed_us[ids]) | (known.alone_us[ids] > minute_us - minute_us % HOUR)
             if not late.any():
-                known.waiting.append(chunk)
+                known.wait(chunk)
                 continue
             known.spoil(ids[late], (minute_us - minute_us % HOUR)[late])
             freed += chunk.size()
             if not late.all():
-                rest = _Chunk(chunk.rows.take(~late), chunk.at_us)
+                rest = _Chunk.of(chunk.rows.take(~late), chunk.at_us)
                 freed -= rest.size()
-                known.waiting.append(rest)
+                known.wait(rest)
         with self._lock:
             self._bytes -= freed
         return known
@@ -245,6 +320,24 @@ def _device_hours(rows: Rows) -> tuple[Coded, Ints]:
     hour_us = time_us - time_us % HOUR
     first = np.unique(np.stack([device.codes, hour_us // HOUR]), axis=1, return_index=True)[1]
     return device.take(first), hour_us[first]
+
+
+def _first_minutes(rows: Rows) -> dict[int, int]:
+    """The hours that rows are of, and the first minute of each."""
+    time_us = np.asarray(rows.keys["event_us"])
+    if not len(time_us):
+        return {}
+    first, last = int(time_us.min()), int(time_us.max())
+    if first - first % HOUR == last - last % HOUR:
+        return {first - first % HOUR: first - first % MINUTE}
+    ordered = np.unique(time_us - time_us % MINUTE)
+    hours, at = np.unique(ordered - ordered % HOUR, return_index=True)
+    return dict(zip(hours.tolist(), ordered[at].tolist(), strict=True))
+
+
+def _lower(open_us: dict[int, int], first_us: Mapping[int, int]) -> None:
+    for hour, minute in first_us.items():
+        open_us[hour] = min(minute, open_us.get(hour, minute))
 
 
 def _minutes(rows: Rows) -> Ints:
