@@ -196,6 +196,6 @@ def test_the_day_is_not_over() -> None:
     site.write(reports_of([("d1", NOW - MINUTE, "temp", 3.0)], NOW + MS))
     found = ask(site, [0] * len(NAMES), 4)
     assert sum(plain(found, "sum").values()) == 4.0
-    assert found.used == {"hour": 1, "raw": 1}
+    assert found.used == {"hour": 1, "minute": 0, "raw": 1}
     assert found.missing == []
     assert SPAN.stop_us - SPAN.start_us < DAY

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from widerow.catalog.catalog import Catalog
 from widerow.engine.port import Engine
 from widerow.model.batch import Batch
+from widerow.model.errors import NotTheWriter
 from widerow.model.names import Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import Clock
@@ -58,7 +59,7 @@ class Pyramid:
         may_roll: Callable[[], None] = lambda: None,
         rolled: Callable[[str, Rolled], None] = lambda _level, _rolled: None,
     ) -> None:
-        self._engine, self._clock, self._settings = engine, clock, settings
+        self._engine, self._clock, self._settings, self._may_roll = engine, clock, settings, may_roll
         self.rollups = Rollups(engine, clock, telemetry.erasure)
         self.crew: Crew | None = None
         if settings.crew is not None:
@@ -135,15 +136,23 @@ class Pyramid:
 
     def dirt(self, tenant: Tenant, devices: Sequence[str]) -> Dirt:
         """What of these devices is not rolled yet."""
-        if self._knows:
+        if self._knows_now():
             return self.roller.dirt(tenant, devices)
         return dirt_in_store(self._engine, tenant, devices)
 
     def stale(self, tenant: Tenant) -> Stale:
         """What cannot be asked of the fleet's hours yet."""
-        if self._knows:
+        if self._knows_now():
             return self.fleet.stale(tenant, self.marks.of(tenant.name))
         return self.fleet.stale_in_store(tenant)
+
+    def _knows_now(self) -> bool:
+        """Not while another process may be writing: that one's marks and late reports only the store knows."""
+        try:
+            self._may_roll()
+        except NotTheWriter:
+            return False
+        return self._knows
 
     # -- for whoever watches over it
 
