@@ -3,7 +3,9 @@
     python -m bench.steps [--quick] [--devices 10000]
 
 A store of hours of a few devices over three months, written as the roller would: one metric over 90 days at 1 h. And one of
-an hour of raw reports of a fleet, each device every 10 s: asked as it is (ad hoc), then rolled, and asked again.
+an hour of a fleet, each device reporting every 10 s. That is asked when the hour is nearly over, with its minutes closed as
+they are while reports come in; then by a process that has just started and has only raw reports to rely on; then rolled, and
+asked again.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from widerow.engine.rows import NEVER, Column, Rows
 from widerow.model.batch import Batch, CellKind, Cells
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import Tenant
-from widerow.model.times import DAY, HOUR, SECOND, TimeSpan, whole_ms
+from widerow.model.times import DAY, HOUR, MINUTE, SECOND, TimeSpan, whole_ms
 from widerow.query.fleet import ask, fleet_question
 from widerow.query.question import question_of
 from widerow.schema.rollups import HOURS
@@ -51,15 +53,21 @@ def main() -> None:
     figures = Figures("steps", vars(options))
     with tempfile.TemporaryDirectory() as folder, opened(Path(folder)) as service:
         quarter(figures, service, options.questions)
-    with tempfile.TemporaryDirectory() as folder, opened(Path(folder)) as service:
-        fleet(figures, service, options.devices, options.questions)
+    with tempfile.TemporaryDirectory() as folder:
+        with opened(Path(folder), rolls=True) as service:
+            hour = open_hour(figures, service, options.devices)
+        with opened(Path(folder)) as service:
+            fleet(figures, service, hour, options.devices, options.questions)
     print(f"written to {figures.save()}")
 
 
-def opened(folder: Path) -> Service:
+def opened(folder: Path, *, rolls: bool = False) -> Service:
     store = Store(url=f"rocksdb:{folder}", reserve_mib=0)
     # The question that reads 36 million values is asked on purpose.
-    return Service.open(replace(Config(), store=store, query=Query(max_rows=100_000_000, timeout_s=600)))
+    config = replace(Config(), store=store, query=Query(max_rows=100_000_000, timeout_s=600))
+    service = Service.open(config, rolls=rolls)
+    service.pyramid.stop()  # minutes are closed, and hours rolled, when it is their turn here
+    return service
 
 
 def quarter(figures: Figures, service: Service, questions: int) -> None:
@@ -108,19 +116,26 @@ def hours(device: str, now_us: int, seed: int) -> Rows:
     return Rows(keys, np.full(count, whole_ms(now_us)), np.full(count, NEVER), cells)
 
 
-def fleet(figures: Figures, service: Service, devices: int, questions: int) -> None:
+def open_hour(figures: Figures, service: Service, devices: int) -> TimeSpan:
+    """The hour, which is not rolled. Only its last minutes are open."""
     tenant = service.create_tenant(Tenant(name="bench"))
     now_us = service.clock.now_us()
     hour = TimeSpan(now_us - now_us % HOUR - 2 * HOUR, now_us - now_us % HOUR - HOUR)
     report_an_hour(service, tenant, devices, hour)
+    asked(figures, "fleet_hour_of_minutes", 3, lambda _: of_fleet(service, tenant, hour))
+    return hour
 
-    def of_fleet(_: int) -> int:
-        question = fleet_question(Match(), hour, step="1h", aggregates=["avg", "p95", "devices"], metrics=[METRICS[0]])
-        reply = ask(service.fleet, tenant, question, service.queries.budget(tenant))
-        encode_reply(reply, JSON)
-        return len(reply.series)
 
-    asked(figures, "fleet_hour_of_raw", 1, of_fleet)
+def of_fleet(service: Service, tenant: Tenant, hour: TimeSpan) -> int:
+    question = fleet_question(Match(), hour, step="1h", aggregates=["avg", "p95", "devices"], metrics=[METRICS[0]])
+    reply = ask(service.fleet, tenant, question, service.queries.budget(tenant))
+    encode_reply(reply, JSON)
+    return len(reply.series)
+
+
+def fleet(figures: Figures, service: Service, hour: TimeSpan, devices: int, questions: int) -> None:
+    tenant = service.catalog.tenants.current("bench", service.clock.now_us())
+    asked(figures, "fleet_hour_of_raw", 1, lambda _: of_fleet(service, tenant, hour))
     pyramid = service.pyramid
     began_s = time.process_time()
     pyramid.roller.recover()
@@ -129,10 +144,12 @@ def fleet(figures: Figures, service: Service, devices: int, questions: int) -> N
     began_s = time.process_time()
     pyramid.fleet.roll(tenant, *sorted(pyramid.roller.fleet.pending()))
     figures.add("roll_fleet_hour_core_s", time.process_time() - began_s, "s")
-    asked(figures, "fleet_hour_rolled", questions, of_fleet)
+    asked(figures, "fleet_hour_rolled", questions, lambda _: of_fleet(service, tenant, hour))
 
 
 def report_an_hour(service: Service, tenant: Tenant, devices: int, hour: TimeSpan) -> None:
+    """Minutes are closed on the way, when their reports have had the time to arrive that is set."""
+    late_us = service.config.rollup.lateness_s * SECOND
     names = Names.of([f"device-{n:06d}" for n in range(devices)])
     service.catalog.devices.register(tenant, names)
     random = np.random.default_rng(7)
@@ -151,7 +168,9 @@ def report_an_hour(service: Service, tenant: Tenant, devices: int, hour: TimeSpa
         batch = Batch(Coded(names, every), np.full(devices, at), version_us, every, cells)
         plan, marks = service.telemetry.plan(tenant, batch), service.pyramid.plan(tenant.name, batch)
         service.engine.write([*marks.changes, *plan.changes])
-        service.pyramid.settle(marks, plan, fresh=None, written=True)
+        service.pyramid.settle(marks, plan, fresh=names, written=True)
+        if at % MINUTE == 0:
+            service.pyramid.roller.close(tenant, before_us=at - late_us)
 
 
 def asked(figures: Figures, name: str, times: int, question: Callable[[int], int]) -> None:
