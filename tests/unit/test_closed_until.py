@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -34,15 +35,15 @@ class Shaky(MemoryEngine):
 
     down = False
 
-    def write(self, changes: Iterable[tuple[Table, Rows]]) -> None:
+    def write(self, changes: Sequence[tuple[Table, Rows]]) -> None:
         if self.down:
             raise Unavailable("no answer")
         super().write(changes)
 
-    def scan(self, *args: object, **kwargs: object) -> object:  # type: ignore[override]
+    def scan(self, *args: Any, **how: Any) -> Iterator[Rows]:
         if self.down:
             raise Unavailable("no answer")
-        return super().scan(*args, **kwargs)  # type: ignore[arg-type]
+        return super().scan(*args, **how)
 
 
 @pytest.fixture
@@ -239,7 +240,7 @@ def test_a_process_that_does_not_have_the_lease_looks_into_the_store() -> None:
     assert pyramid.dirt(TENANT, ["a"]).minutes == {BEGAN + HOUR: BEGAN + 2 * HOUR}
     held = False
     dirt = pyramid.dirt(TENANT, ["a"])
-    assert (dirt.hours, dirt.minutes) == ({BEGAN + HOUR}, {})
+    assert (dirt.hours, dirt.minutes) == (frozenset({BEGAN + HOUR}), {})
     assert pyramid.stale(TENANT).within(TimeSpan(BEGAN, BEGAN + 2 * HOUR))
 
 

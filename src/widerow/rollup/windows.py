@@ -7,8 +7,8 @@ that failed, memory that ran out, a process before this one) makes the hour *sta
 Rule 2: a minute closes when it has ended, its reports have had `lateness_us` to arrive, and it has rested for `rest_us`: a
 backlog of old minutes is closed as it comes in.
 Rule 3: `add`, `spoil` and `forget` may be called by any thread, and only put aside; all else is done by the one that rolls.
-Rule 4: what is put aside, waits, or is being written is *open*. Where an hour is not stale, its minutes before the first open
-one are in the store, and right: `closed_until` tells that to whoever asks about an hour that is not rolled yet.
+Rule 4: what is put aside, waits, or is being written is *open*. Where an hour is not stale, its minutes before the first
+open one are in the store, and right: `closed_until` tells any thread, for questions about hours that are not rolled yet.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ Also remembers the newest bucket written of each device, so that `last_seen` is 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -105,6 +106,14 @@ class Places:
         state = self.state(tenant)
         found = state.table.find(Names.of((device,)))[0]
         return list(state.epochs.get(int(found), []))
+
+    def by_epochs(self, tenant: str, devices: Sequence[str]) -> dict[tuple[Epoch, ...], list[str]]:
+        """Devices that have the same epochs, nearly always none, together."""
+        state = self.state(tenant)
+        found: dict[tuple[Epoch, ...], list[str]] = {}
+        for device, d in zip(devices, state.table.find(Names.of(devices)).tolist(), strict=True):
+            found.setdefault(tuple(state.epochs.get(d, ())), []).append(device)
+        return found
 
     def earliest_epoch_us(self) -> int:
         """Where the next epoch may start: ahead of every report that a writer with older knowledge could still accept."""

@@ -155,11 +155,10 @@ class Telemetry:
         """Live rows of many devices, all at once: for spans of an hour or so. `beyond_us`: so much beyond the retention."""
         marks = self.erasure.marks(tenant.name)
         wanted: dict[tuple[Table, TimeSpan], list[Key]] = {}
-        for device in devices:
-            epochs = self.places.epochs(tenant.name, device)
+        for epochs, some in self.places.by_epochs(tenant.name, devices).items():
             for table, part, places in self._stretches(tenant, epochs, span, beyond_us):
                 keys = wanted.setdefault((table, part), [])
-                keys += [(tenant.name, device, p.bucket, p.sub_bucket) for p in places]
+                keys += [(tenant.name, device, p.bucket, p.sub_bucket) for device in some for p in places]
         found = (
             drop_erased_rows(marks, chunk)
             for (table, part), keys in wanted.items()
