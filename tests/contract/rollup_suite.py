@@ -15,6 +15,7 @@ from widerow.engine.port import Engine
 from widerow.engine.rows import Rows
 from widerow.model.batch import Batch, CellKind, Report, Value, batch_of
 from widerow.model.device import Device
+from widerow.model.names import Names
 from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND, ManualClock, TimeSpan
 from widerow.rollup.compare import records_of
@@ -77,7 +78,7 @@ class Site:
         self.fleet = Fleet(self.engine, self.rollups, self.roller.fleet, self.catalog, self.clock, versions)
         self.roller.recover()
 
-    def write(self, reports: list[Report] | Batch, *, written: bool = True) -> None:
+    def write(self, reports: list[Report] | Batch, *, written: bool = True, fresh: Names | None = None) -> None:
         batch = reports if isinstance(reports, Batch) else batch_of(reports)
         self.catalog.devices.register(self.tenant, batch.device.names)
         plan, marks = self.telemetry.plan(self.tenant, batch), self.marks.plan(self.tenant.name, batch)
@@ -85,7 +86,7 @@ class Site:
         self.engine.write([*marks.changes, *plan.changes] if written else marks.changes)
         if not written:
             self.telemetry.failed(plan)
-        self.windows.add(self.tenant.name, plan.reports, written=written)
+        self.windows.add(self.tenant.name, plan.reports, fresh=fresh, written=written)
         self.marks.settle(marks, written=written)
 
     def roll(self, most: int | None = None) -> None:

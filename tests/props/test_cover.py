@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 
 from hypothesis import given
@@ -34,8 +35,11 @@ def cut(span: TimeSpan, asked: tuple[str, str]) -> Steps:
     return steps_of(asked[1], span, asked[0]) if asked[1] else whole_span(span)
 
 
-def check_parts(found: Plan, span: TimeSpan, steps: Steps, dirty: set[int]) -> None:
+def check_parts(
+    found: Plan, span: TimeSpan, steps: Steps, dirty: set[int], minutes: Mapping[int, int] | None = None
+) -> None:
     """The laws of any plan."""
+    right = minutes or {}
     pieces = sorted([*(part.span for part in found.parts), *found.missing], key=lambda piece: piece.start_us)
     assert [(piece.start_us, piece.stop_us) for piece in pieces] == [*pairwise(sorted({*edges(pieces)}))]
     assert span.start_us == span.stop_us or (pieces[0].start_us, pieces[-1].stop_us) == (span.start_us, span.stop_us)
@@ -47,7 +51,9 @@ def check_parts(found: Plan, span: TimeSpan, steps: Steps, dirty: set[int]) -> N
             assert part.span.start_us % width == part.span.stop_us % width == 0
             within = inner[(inner > part.span.start_us) & (inner < part.span.stop_us)]
             assert not (within % width).any()
-            assert not any(hour < part.span.stop_us and hour + HOUR > part.span.start_us for hour in dirty)
+            for hour in dirty:
+                until = right.get(hour, hour) if part.level is MINUTES else hour
+                assert part.span.stop_us <= hour or hour + HOUR <= part.span.start_us or part.span.stop_us <= until
 
 
 def edges(pieces: list[TimeSpan]) -> list[int]:
@@ -63,6 +69,25 @@ def test_parts_are_the_span_whole_windows_clean_and_in_one_step(
     found = plan(span, steps, Dirt.of(dirty))
     assert found.missing == []
     check_parts(found, span, steps, dirty)
+
+
+@given(times, times, zoned, hours, st.lists(st.integers(0, 60), min_size=6, max_size=6))
+def test_of_a_dirty_hour_the_minutes_that_are_right_are_asked_and_no_others(
+    a: int, b: int, asked: tuple[str, str], dirty: set[int], closed: list[int]
+) -> None:
+    span = TimeSpan(BEGIN + min(a, b), BEGIN + max(a, b))
+    minutes = {hour: hour + closed[n] * MINUTE for n, hour in enumerate(sorted(dirty))}
+    steps = cut(span, asked)
+    found, before = (plan(span, steps, Dirt.of(dirty, minutes=right)) for right in (minutes, {}))
+    check_parts(found, span, steps, dirty, minutes)
+
+    def raw(of: Plan) -> int:
+        return sum(length(part) for part in of.parts if part.level is None)
+
+    if steps.whole(MINUTE):
+        first = span.start_us + -span.start_us % MINUTE
+        spared = [min(until, span.stop_us) // MINUTE * MINUTE - max(hour, first) for hour, until in minutes.items()]
+        assert raw(found) == raw(before) - sum(max(0, some) for some in spared)
 
 
 @given(times, times, zoned, hours, st.lists(st.integers(1, 100), min_size=4, max_size=4), times)
@@ -134,3 +159,8 @@ def test_what_serves_is_as_coarse_as_can_be() -> None:
         {0},
         [(None, 5 * MINUTE, HOUR), (MINUTES, HOUR, 2 * HOUR)],
     )
+    span = TimeSpan(BEGIN, BEGIN + 2 * HOUR)
+    found = plan(span, steps_of("1h", span), Dirt.of([BEGIN + HOUR], minutes={BEGIN + HOUR: BEGIN + HOUR + 7 * MINUTE}))
+    cuts = [0, HOUR, HOUR + 7 * MINUTE, 2 * HOUR]
+    want = zip((HOURS, MINUTES, None), pairwise(cuts), strict=True)
+    assert found.parts == [Part(level, TimeSpan(BEGIN + start, BEGIN + stop)) for level, (start, stop) in want]
