@@ -16,6 +16,9 @@ from typing import Any
 
 from widerow.model.errors import ConfigError
 
+SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+COMPRESSIONS = ("none", "lz4", "zstd", "snappy", "gzip")
+
 
 def _setting(default: Any, doc: str, *, low: float | None = None, high: float | None = None) -> Any:
     return field(default=default, metadata={"doc": doc, "low": low, "high": high})
@@ -29,6 +32,10 @@ class Http:
     max_points: int = _setting(
         100_000, "Most points in one answer; ask for the rest with its cursor.", low=1, high=10_000_000
     )
+    tls_cert: str = _setting(
+        "", "File with the certificate to speak TLS with, in PEM, and those that signed it; none: plain."
+    )
+    tls_key: str = _setting("", "File with its key, if it is not in the same file.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +92,62 @@ class Pipeline:
         "1: the event loop and the committer, who take turns, stay on one core; 0: the system places them.",
         low=0,
         high=1,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kafka:
+    brokers: str = _setting("", "Brokers to ask first, as `HOST:PORT,...`. Without any there is no Kafka.")
+    topic: str = _setting("widerow.reports", "Topic of the reports.")
+    backfill_topic: str = _setting("widerow.backfill", "Topic of those older than `backfill.after_s`.")
+    group: str = _setting("widerow", "Consumer group of the workers.")
+    create_topics: int = _setting(
+        0, "1: workers and gateways make topics that are missing, as `--create-topics` does.", low=0, high=1
+    )
+    partitions: int = _setting(32, "Partitions of topics that are made here: no more workers have work.", low=1, high=10_000)
+    replication: int = _setting(
+        0,
+        "Replicas of topics that are made here, of which all but one must confirm; 0: as the brokers have it.",
+        low=0,
+        high=9,
+    )
+    tls: int = _setting(0, "1: speak TLS.", low=0, high=1)
+    tls_ca: str = _setting("", "File with the authority that signed the brokers' certificates; the system's otherwise.")
+    tls_cert: str = _setting("", "File with this client's certificate, where the brokers ask for one.")
+    tls_key: str = _setting("", "File with its key.")
+    sasl_mechanism: str = _setting("", "One of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; none: no user name is given.")
+    username: str = _setting("", "User name, with `kafka.sasl_mechanism`.")
+    password: str = _setting("", "Password. Better given by the environment than by a file.")
+    compression: str = _setting("lz4", "How messages are compressed: none, lz4, zstd, snappy or gzip.")
+    linger_ms: int = _setting(
+        0, "How long a message waits for others to travel with. They come in batches already.", low=0, high=1000
+    )
+    max_message_kib: int = _setting(
+        512,
+        "Largest message that is sent, uncompressed; the brokers' `message.max.bytes` must allow it.",
+        low=16,
+        high=16_384,
+    )
+    send_timeout_s: int = _setting(
+        30, "How long a message may take to be confirmed, repetitions included, before it has failed.", low=1, high=600
+    )
+    send_queue_mib: int = _setting(64, "Memory for messages that are being sent.", low=1, high=2047)
+    max_in_flight_mib: int = _setting(
+        64, "Worker: messages taken from Kafka and not yet stored, live ones.", low=1, high=1 << 16
+    )
+    session_timeout_s: int = _setting(
+        15, "Worker: after this long without a sign of life its partitions are given to others.", low=1, high=1800
+    )
+    revoke_timeout_s: int = _setting(
+        10, "Worker: how long it finishes what it has begun before it hands partitions over.", low=0, high=300
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backfill:
+    after_s: int = _setting(3600, "Reports older than this take the lane of the backlog, behind Kafka.", low=60, high=10**9)
+    max_in_flight_mib: int = _setting(
+        16, "Worker: messages of the backlog taken from Kafka and not yet stored.", low=1, high=1 << 16
     )
 
 
@@ -161,6 +224,8 @@ class Config:
     bigtable: Bigtable = field(default_factory=Bigtable)
     time: Time = field(default_factory=Time)
     pipeline: Pipeline = field(default_factory=Pipeline)
+    kafka: Kafka = field(default_factory=Kafka)
+    backfill: Backfill = field(default_factory=Backfill)
     rollup: Rollup = field(default_factory=Rollup)
     query: Query = field(default_factory=Query)
     line: Line = field(default_factory=Line)
@@ -194,6 +259,10 @@ def build(tree: Mapping[str, Any], environment: Mapping[str, str]) -> Config:
     config = Config(**values)
     if config.log.level not in ("debug", "info", "warning", "error"):
         raise ConfigError(f"log.level is {config.log.level!r}: give debug, info, warning or error")
+    if config.kafka.sasl_mechanism not in ("", *SASL_MECHANISMS):
+        raise ConfigError(f"kafka.sasl_mechanism is {config.kafka.sasl_mechanism!r}: give {', '.join(SASL_MECHANISMS)}")
+    if config.kafka.compression not in COMPRESSIONS:
+        raise ConfigError(f"kafka.compression is {config.kafka.compression!r}: give {', '.join(COMPRESSIONS)}")
     return config
 
 

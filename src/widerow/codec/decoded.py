@@ -14,6 +14,10 @@ class Decoded:
 
     batch: Batch
     refusals: tuple[Refusal, ...] = ()
+    apart: bool = False
+    """Reports of different positions were sent apart, or were looked at together before: they do not contradict each other,
+    and the later one holds.
+    """
 
     def refused(self) -> int:
         return sum(len(r) for r in self.refusals)

@@ -55,6 +55,32 @@ class Counters:
         )
         self.rollup_cache = Gauge("widerow_rollup_cache_bytes", "Memory of reports of open minutes.", registry=r)
 
+        self.kafka_sent = Counter("widerow_kafka_sent_messages", "Messages that Kafka confirmed.", ["topic"], registry=r)
+        self.kafka_sent_bytes = Counter("widerow_kafka_sent_bytes", "Bytes of their values.", ["topic"], registry=r)
+        self.kafka_send_failures = Counter(
+            "widerow_kafka_send_failures", "Messages that Kafka did not confirm.", ["topic", "code"], registry=r
+        )
+        self.kafka_taken = Counter("widerow_kafka_taken_messages", "Messages taken from Kafka.", ["topic"], registry=r)
+        self.kafka_taken_bytes = Counter("widerow_kafka_taken_bytes", "Bytes of their values.", ["topic"], registry=r)
+        self.kafka_skipped = Counter(
+            "widerow_kafka_skipped_messages", "Messages that belong to no tenant we know.", ["topic", "code"], registry=r
+        )
+        self.kafka_retries = Counter(
+            "widerow_kafka_retries", "Times that messages were handed to the store again.", ["topic", "code"], registry=r
+        )
+        self.kafka_rebalances = Counter(
+            "widerow_kafka_rebalances", "Times that partitions came, went or were lost.", ["topic", "event"], registry=r
+        )
+        self.kafka_pauses = Counter(
+            "widerow_kafka_pauses", "Times that taking messages paused because enough were in flight.", ["topic"], registry=r
+        )
+        self.kafka_in_flight = Gauge(
+            "widerow_kafka_in_flight_bytes", "Messages taken from Kafka and not yet stored.", ["topic"], registry=r
+        )
+        self.kafka_lag = Gauge(
+            "widerow_kafka_lag", "Messages of a partition that are not yet stored.", ["topic", "partition"], registry=r
+        )
+
     def exposition(self) -> bytes:
         """The text format of Prometheus."""
         return generate_latest(self.registry)

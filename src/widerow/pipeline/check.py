@@ -1,7 +1,7 @@
 """What a batch must satisfy before anything of it is kept: times that can be stored, and no contradictions.
 
-Within one batch a cell has one value: an identical duplicate is dropped, a report that differs from an earlier one is
-refused. Pure: takes the present, gives data.
+Within what was sent together a cell has one value: an identical duplicate is dropped, a report that differs from an
+earlier one is refused. Pure: takes the present, gives data.
 """
 
 from __future__ import annotations
@@ -22,12 +22,18 @@ _NUMBER = int(CellKind.NUMBER)
 
 
 def check(
-    batch: Batch, tenant: Tenant, *, now_us: int, max_future_us: int, only_device: str | None = None
+    batch: Batch,
+    tenant: Tenant,
+    *,
+    now_us: int,
+    max_future_us: int,
+    only_device: str | None = None,
+    apart: bool = False,
 ) -> tuple[Batch, list[Refusal]]:
     """The reports that may be kept, and why the others may not.
 
     A report must be within the retention that holds at its own event time. It stays on disk `GUARD_US` beyond that, so
-    whatever is kept has a week at least to be rolled up in.
+    whatever is kept has a week at least to be rolled up in. `apart`: see `Decoded`.
     """
     refusals: list[Refusal] = []
     if only_device is not None:
@@ -42,7 +48,7 @@ def check(
             reason = f"time {seen} is ahead of the server's clock, {format_time(now_us)}, by more than {allowed}"
             batch = _refuse(batch, time_us > latest, refusals, "future", f"{reason} (time.max_future_s)")
         batch = _without_old(batch, tenant, now_us, refusals)
-    return _without_contradictions(batch, refusals), refusals
+    return _without_contradictions(batch, refusals, apart=apart), refusals
 
 
 def _without_old(batch: Batch, tenant: Tenant, now_us: int, refusals: list[Refusal]) -> Batch:
@@ -68,13 +74,15 @@ def _refuse(batch: Batch, bad: Flags, refusals: list[Refusal], code: str, reason
     return batch.take(~bad)
 
 
-def _without_contradictions(batch: Batch, refusals: list[Refusal]) -> Batch:
+def _without_contradictions(batch: Batch, refusals: list[Refusal], *, apart: bool) -> Batch:
     n, cells = len(batch), batch.cells
     bad, dead = np.zeros(n, np.bool_), np.zeros(len(cells), np.bool_)
     slots = np.full(1 << max(4, int(2 * n).bit_length()), -1, np.int32)
     if not _find_contradictions(
         batch.device.codes,
         batch.time_us,
+        batch.position,
+        apart,
         cells.offsets,
         cells.name,
         cells.kind,
@@ -107,6 +115,8 @@ def _without_contradictions(batch: Batch, refusals: list[Refusal]) -> Batch:
 def _find_contradictions(
     device: Codes,
     time_us: Ints,
+    position: Codes,
+    apart: bool,
     offsets: Ints,
     name: Codes,
     kind: Bytes,
@@ -125,15 +135,18 @@ def _find_contradictions(
     text_base = texts.ctypes.data
     following = np.full(n, -1, np.int32)
     last = np.empty(n, np.int32)
-    for i in range(n):  # chain the reports of one device and time
-        p = np.int64(mix(np.uint64(device[i]), np.uint64(time_us[i])) & np.uint64(mask))
+    for i in range(n):  # chain the reports of one device and time, and of one message
+        h = mix(np.uint64(device[i]), np.uint64(time_us[i]))
+        if apart:
+            h = mix(h, np.uint64(position[i]))
+        p = np.int64(h & np.uint64(mask))
         while True:
             head = int(slots[p])
             if head < 0:
                 slots[p] = i
                 last[i] = i
                 break
-            if device[head] == device[i] and time_us[head] == time_us[i]:
+            if device[head] == device[i] and time_us[head] == time_us[i] and (position[head] == position[i] or not apart):
                 following[last[head]] = i
                 last[head] = i
                 last[i] = -1

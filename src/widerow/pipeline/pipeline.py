@@ -127,6 +127,7 @@ class Pipeline:
                 now_us=self._clock.now_us(),
                 max_future_us=self._settings.max_future_us,
                 only_device=job.only_device,
+                apart=decoded.apart,
             )
             job.refusals = [*decoded.refusals, *refused]
         except WiderowError as error:

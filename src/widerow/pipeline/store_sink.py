@@ -22,6 +22,7 @@ from widerow.model.names import Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import Clock
 from widerow.ops.counters import Counters
+from widerow.pipeline.apportion import refusals_by_job, without_unregistered
 from widerow.pipeline.attach import attached
 from widerow.pipeline.job import Job, Settle
 from widerow.rollup.marks import MarkPlan
@@ -30,12 +31,6 @@ from widerow.schema.table import Table
 from widerow.telemetry.store import Plan, Telemetry
 
 log = logging.getLogger(__name__)
-
-_UNREGISTERED = (
-    ("unknown-device", "device {device!r} is not registered, and {tenant} does not register devices on their first report"),
-    ("device-limit", "{tenant} has as many devices as limits.devices allows; {device!r} is one more"),
-)
-"""Why a device was not registered, by the catalog's code (1, 2)."""
 
 
 class StoreSink:
@@ -101,17 +96,8 @@ class StoreSink:
         used = np.zeros(len(batch.device.names), np.bool_)
         used[batch.device.codes] = True  # a name whose reports were all refused is no device
         registered = self._catalog.devices.register(tenant, batch.device.names, used)
-        codes, added = registered.codes, registered.added
-        if not codes.any():
-            return batch, [], added
-        refusals = []
-        per_report = codes[batch.device.codes]
-        for number, (code, why) in enumerate(_UNREGISTERED, 1):
-            bad = per_report == number
-            if bad.any():
-                first = batch.device[int(np.flatnonzero(bad)[0])]
-                refusals.append(Refusal(code, why.format(device=first, tenant=tenant.name), batch.position[bad].tolist()))
-        return batch.take(per_report == 0), refusals, added
+        batch, refusals = without_unregistered(tenant, batch, registered.codes)
+        return batch, refusals, registered.added
 
     def _acknowledge(self, group: _Group, error: WiderowError | None, settle: Settle) -> None:
         error = group.error or error
@@ -122,7 +108,7 @@ class StoreSink:
                 error = failure
         if group.plan and error:
             self._take_back(group.plan)
-        for job, refused in zip(group.jobs, group.refusals_by_job(), strict=True):
+        for job, refused in zip(group.jobs, refusals_by_job(group.jobs, group.refusals), strict=True):
             settle(job, refused, error)
 
     def _take_back(self, plan: Plan) -> None:
@@ -148,19 +134,3 @@ class _Group:
     def changes(self) -> list[tuple[Table, Rows]]:
         """What is to be written, marks in front of the reports they stand for."""
         return [*(self.marks.changes if self.marks else ()), *(self.plan.changes if self.plan else ())]
-
-    def refusals_by_job(self) -> list[list[Refusal]]:
-        """Refusals of merged reports, given back to the jobs they came from, in the senders' positions."""
-        out: list[list[Refusal]] = [[] for _ in self.jobs]
-        if not self.refusals:
-            return out
-        starts = np.cumsum([0, *[len(job.batch) for job in self.jobs if job.batch is not None]])
-        for refusal in self.refusals:
-            at = np.asarray(refusal.positions)
-            owner = np.searchsorted(starts, at, side="right") - 1
-            for j in np.unique(owner).tolist():
-                batch = self.jobs[j].batch
-                assert batch is not None
-                positions = batch.position[at[owner == j] - starts[j]].tolist()
-                out[j].append(Refusal(refusal.code, refusal.reason, positions))
-        return out

@@ -52,17 +52,22 @@ def decode_arrow(
     now_us: int,
     version_us: int,
     may_bring_versions: bool = True,
+    latest_us: int | None = None,
     max_reports: int = MAX_REPORTS,
     max_bytes: int = MAX_BYTES,
 ) -> Decoded:
-    """Thread-safe. Raises Rejected (`syntax`, `device-missing`, `precision`), TooLarge and Unsupported."""
+    """Thread-safe. `latest_us`: no version may be later; `version_us`, which those without one get, if it is not given.
+
+    Raises Rejected (`syntax`, `device-missing`, `precision`), TooLarge and Unsupported.
+    """
     if precision not in PRECISION_US and precision != "ns":
         raise Rejected(f"precision {precision[:20]!r}: give s, ms, us or ns", code="precision")
     table = read_table(body, max_reports, max_bytes)
     faults = Faults(table.num_rows)
     try:
         columns = _by_name(table)
-        head = _head(columns, faults, precision, now_us, version_us, may_bring_versions)
+        latest_us = version_us if latest_us is None else latest_us
+        head = _head(columns, faults, precision, now_us, version_us, latest_us, may_bring_versions)
         if "cells" in columns and pa.types.is_list(columns["cells"][0].type):
             batch = _read_cells(table, columns, head, faults)
         elif "metric" in columns and ("value" in columns or "text" in columns):
@@ -113,7 +118,13 @@ def _by_name(table: Any) -> dict[str, list[Column]]:
 
 
 def _head(
-    columns: dict[str, list[Column]], faults: Faults, precision: str, now_us: int, version_us: int, may_bring_versions: bool
+    columns: dict[str, list[Column]],
+    faults: Faults,
+    precision: str,
+    now_us: int,
+    version_us: int,
+    latest_us: int,
+    may_bring_versions: bool,
 ) -> _Head:
     n = len(faults.refused)
     if "device" not in columns:
@@ -142,7 +153,7 @@ def _head(
         if not pa.types.is_integer(column.type):
             raise Rejected(f"column 'version_us' is {column.type}; it must be int64", code="syntax")
         brought_us, absent, bad = times(column, "us")
-        faults.mark((bad | (brought_us > version_us)) & ~absent, "time", "version_us is from the future, or before 1970")
+        faults.mark((bad | (brought_us > latest_us)) & ~absent, "time", "version_us is from the future, or before 1970")
         versions = np.where(absent, version_us, brought_us - brought_us % MS)
     return _Head(device, time_us, received, versions)
 

@@ -1,0 +1,255 @@
+"""Kafka as the end of a front's pipeline: batches become messages, and are acknowledged when every replica has them.
+
+Rule 1: a job is settled without an error only when Kafka has confirmed all its messages (`acks=all`, idempotent).
+Rule 2: a message that is not confirmed in time fails its jobs (`Unavailable`). It may have arrived all the same: sending the
+reports again does no harm.
+Rule 3: what waits to be sent is bounded. When it is full, the commit waits, and with it everyone behind.
+Rule 4: a front registers no devices. It refuses those that are unknown, where a tenant wants that; workers do the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from widerow.config import Config
+from widerow.ingest.kafka.connect import ASK_S, client_settings, failure, partition_counts, topics
+from widerow.ingest.kafka.message import Header, Outgoing, headers_of, messages_of
+from widerow.model.arrays import Bytes, Flags
+from widerow.model.batch import Batch
+from widerow.model.errors import Refusal, Unavailable, WiderowError, unexpected
+from widerow.model.merge import merge
+from widerow.model.names import Names
+from widerow.model.tenant import Tenant
+from widerow.model.times import MS, SECOND, Clock, whole_ms
+from widerow.ops.counters import Counters
+from widerow.pipeline.apportion import refusals_by_job, starts_of, without_unregistered
+from widerow.pipeline.job import Job, Lane, Settle
+
+log = logging.getLogger(__name__)
+
+_RECOUNT_S = 60.0
+"""How often the number of partitions is asked for again. Meanwhile devices stay where they were, which does no harm."""
+_GRACE_S = 5.0
+"""How much longer than librdkafka says we wait for its word."""
+
+
+class Registry(Protocol):
+    """What a front asks of the catalog."""
+
+    def __call__(self, tenant: Tenant, names: Names, used: Flags) -> Bytes:
+        """A code per name: 0 if it is registered, or may be."""
+
+
+class KafkaSink:
+    """Sends to Kafka. One thread commits; see `Sink`."""
+
+    def __init__(self, config: Config, clock: Clock, counters: Counters) -> None:
+        self._kafka, self._clock, self._counters = config.kafka, clock, counters
+        self._late_us = config.backfill.after_s * SECOND
+        self._topics = topics(config.kafka)
+        self._partitions: dict[Lane, int] = {}
+        self._counted_s = 0.0
+        self._producer = self._connect()
+        self.registry: Registry | None = None
+        """Set once the catalog is open; until then every device may report."""
+
+    def _connect(self) -> Producer:
+        kafka = self._kafka
+        settings = client_settings(kafka) | {
+            "acks": "all",
+            "enable.idempotence": True,
+            "compression.type": kafka.compression,
+            "linger.ms": kafka.linger_ms,
+            "message.max.bytes": max(1_000_000, (kafka.max_message_kib + 64) << 10),
+            "message.timeout.ms": kafka.send_timeout_s * 1000,
+            "queue.buffering.max.kbytes": kafka.send_queue_mib << 10,
+            "queue.buffering.max.messages": 0,
+        }
+        try:
+            return Producer(settings)
+        except KafkaException as error:
+            raise failure("Kafka's producer cannot be set up", error) from error
+
+    def commit(self, work: Sequence[tuple[str, list[Job]]], settle: Settle) -> None:
+        sending = _Sending(settle)
+        deadline_s = time.monotonic() + self._kafka.send_timeout_s + _GRACE_S
+        for _, jobs in work:  # one that fails fails alone
+            try:
+                messages = self._prepare(jobs, self._counted(), sending)
+            except WiderowError as error:
+                sending.fail(jobs, error)
+            except Exception as error:
+                log.exception("preparing messages failed")
+                sending.fail(jobs, unexpected(error))
+            else:
+                headers = headers_of(jobs[0].tenant.name, whole_ms(self._clock.now_us() + MS - 1))
+                for message, owners in messages:
+                    self._send(message, owners, headers, sending, deadline_s)
+        while sending.waiting and time.monotonic() < deadline_s:
+            self._producer.poll(0.05)
+        if sending.waiting:
+            self._start_over("it does not say what became of messages")
+        sending.end()
+
+    def close(self) -> None:
+        """Nothing is waiting: a commit waits for its own messages."""
+        self._producer.flush(0)
+
+    # -- before it is sent
+
+    def _counted(self) -> dict[Lane, int]:
+        """How many partitions there are, asked now and then."""
+        now_s = time.monotonic()
+        if self._partitions and now_s - self._counted_s < _RECOUNT_S:
+            return self._partitions
+        try:
+            found = partition_counts(self._producer, self._kafka, min(ASK_S, float(self._kafka.send_timeout_s)))
+        except WiderowError:
+            if not self._partitions:
+                raise
+        else:
+            missing = [self._topics[lane] for lane, count in found.items() if not count]
+            if missing:
+                raise Unavailable(f"Kafka has no topic {', '.join(missing)}: make it (see docs/guides/kafka.md)")
+            self._partitions = found
+        self._counted_s = now_s
+        return self._partitions
+
+    def _prepare(self, jobs: list[Job], partitions: dict[Lane, int], sending: _Sending) -> list[tuple[Outgoing, list[Job]]]:
+        """The messages of a tenant, each with the jobs that wait for it. What is refused is noted, or settled at once."""
+        tenant = jobs[0].tenant
+        batch = merge([job.batch for job in jobs if job.batch is not None])
+        owner = np.searchsorted(starts_of(jobs), batch.position, side="right") - 1
+        batch, refusals = self._without_unknown(tenant, batch)
+        late = batch.time_us < self._clock.now_us() - self._late_us
+        messages, too_large = messages_of(tenant.name, batch, late, partitions, self._kafka.max_message_kib << 10)
+        if len(too_large):
+            reason = f"the report is larger than a message may be (kafka.max_message_kib: {self._kafka.max_message_kib})"
+            refusals.append(Refusal("too-large", reason, batch.position[too_large].tolist()))
+        out = [(message, [jobs[j] for j in np.unique(owner[batch.position[message.rows]]).tolist()]) for message in messages]
+        sending.expect(jobs, refusals_by_job(jobs, refusals), [owners for _, owners in out])
+        return out
+
+    def _without_unknown(self, tenant: Tenant, batch: Batch) -> tuple[Batch, list[Refusal]]:
+        if self.registry is None or tenant.registers_devices:
+            return batch, []
+        used = np.zeros(len(batch.device.names), np.bool_)
+        used[batch.device.codes] = True
+        return without_unregistered(tenant, batch, self.registry(tenant, batch.device.names, used))
+
+    # -- sending
+
+    def _send(
+        self,
+        message: Outgoing,
+        owners: list[Job],
+        headers: list[Header],
+        sending: _Sending,
+        deadline_s: float,
+    ) -> None:
+        topic = self._topics[message.lane]
+        told = partial(self._delivered, sending, owners, topic, len(message.value))
+        while True:
+            try:
+                self._producer.produce(
+                    topic,
+                    message.value,
+                    message.key,
+                    message.partition,
+                    headers=headers,
+                    on_delivery=told,
+                )
+            except BufferError:
+                if time.monotonic() < deadline_s:
+                    self._producer.poll(0.05)
+                    continue
+                sending.told(owners, Unavailable("too much waits to be sent to Kafka (kafka.send_queue_mib)"))
+            except KafkaException as error:
+                self._failed(sending, owners, topic, error.args[0])
+            return
+
+    def _delivered(
+        self, sending: _Sending, owners: list[Job], topic: str, size: int, error: KafkaError | None, _message: object
+    ) -> None:
+        """What Kafka's client says of a message, in the thread that polls."""
+        if error is not None:
+            self._failed(sending, owners, topic, error)
+            return
+        self._counters.kafka_sent.labels(topic).inc()
+        self._counters.kafka_sent_bytes.labels(topic).inc(size)
+        sending.told(owners, None)
+
+    def _failed(self, sending: _Sending, owners: list[Job], topic: str, error: KafkaError) -> None:
+        self._counters.kafka_send_failures.labels(topic, error.name()).inc()
+        self._counted_s = -_RECOUNT_S  # perhaps a topic or a partition is no more
+        if error.fatal():
+            self._start_over(error.str())
+        sending.told(owners, Unavailable(f"Kafka did not confirm: {error.str()}"))
+
+    def _start_over(self, why: str) -> None:
+        """A client that has failed for good sends nothing any more. What it had is sent again by those who sent it."""
+        log.error("Kafka's producer is set up again: %s", why)
+        self._producer = self._connect()
+
+
+class _Sending:
+    """The jobs of a commit, and for how many messages each still waits."""
+
+    def __init__(self, settle: Settle) -> None:
+        self._settle = settle
+        self._left: dict[int, _Waiting] = {}
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._left)
+
+    def expect(self, jobs: Sequence[Job], refusals: Sequence[Sequence[Refusal]], owners: Sequence[Sequence[Job]]) -> None:
+        """Jobs with what is refused of them, and for each message those that wait for it."""
+        for job, refused in zip(jobs, refusals, strict=True):
+            self._left[id(job)] = _Waiting(job, refused)
+        for several in owners:
+            for job in several:
+                self._left[id(job)].messages += 1
+        for job in jobs:
+            self._settle_if_done(job)
+
+    def told(self, owners: Sequence[Job], error: WiderowError | None) -> None:
+        """A message of theirs was delivered, or was not."""
+        for job in owners:
+            waiting = self._left.get(id(job))
+            if waiting is not None:
+                waiting.messages -= 1
+                waiting.error = waiting.error or error
+                self._settle_if_done(job)
+
+    def fail(self, jobs: Sequence[Job], error: WiderowError) -> None:
+        for job in jobs:
+            self._left.pop(id(job), None)
+            self._settle(job, (), error)
+
+    def end(self) -> None:
+        """Whoever still waits waits in vain."""
+        for waiting in list(self._left.values()):
+            self.fail([waiting.job], Unavailable("Kafka did not confirm in time (kafka.send_timeout_s)"))
+
+    def _settle_if_done(self, job: Job) -> None:
+        waiting = self._left[id(job)]
+        if not waiting.messages:
+            del self._left[id(job)]
+            self._settle(job, waiting.refused, waiting.error)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    job: Job
+    refused: Sequence[Refusal]
+    messages: int = 0
+    error: WiderowError | None = None

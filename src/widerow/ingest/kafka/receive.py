@@ -1,0 +1,203 @@
+"""Messages of Kafka's, ours and others', into batches: those of one tenant and format together, in packs.
+
+Rule 1: what is wrong with a message is its own: its neighbours of the pack are kept.
+Rule 2: a report without a time, and one without a version, has the time that Kafka gave to its message, as often as it is
+decoded. A version from the future is refused.
+Rule 3: reports of different messages do not contradict each other. Ours were looked at by the front that made them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+
+from widerow.codec.arrow import decode_arrow
+from widerow.codec.decoded import Decoded
+from widerow.codec.json import JsonDecoder
+from widerow.ingest.kafka.message import ARROW, FORMAT, JSON, TENANT, VERSION
+from widerow.ingest.kafka.offsets import Place
+from widerow.model.arrays import Ints
+from widerow.model.batch import RECEIVED_TAG, Batch, batch_of
+from widerow.model.errors import REFUSAL_CODES, Refusal, Rejected
+from widerow.model.merge import merge
+from widerow.model.names import Coded, Names
+from widerow.model.tags import has_tag
+from widerow.model.times import MAX_TIME_US, MS, Clock, whole_ms
+from widerow.pipeline.job import Lane
+
+PACK_BYTES = 1 << 20
+PACK_MESSAGES = 1_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Incoming:
+    """A message as it was taken from Kafka."""
+
+    place: Place
+    value: bytes
+    form: bytes
+    tenant: str
+    """Empty: it does not say."""
+    device: str
+    """What its key names; empty if it names none."""
+    stamp_us: int
+    """When Kafka says it came; when it was taken, if Kafka does not."""
+    sent_us: int
+    """The clock of the front that made it; 0 if it is not ours."""
+
+    @property
+    def source(self) -> str:
+        """For people: where it can be found again."""
+        return f"kafka:{self.place.line.topic}/{self.place.line.partition}/{self.place.offset}"
+
+
+def incoming(message: Message, place: Place, now_us: int) -> Incoming:
+    """What a message says of itself."""
+    headers = dict(message.headers() or ())
+    key = message.key()
+    named, _, device = (_text(key) or "").partition("/")
+    kind, stamp_ms = message.timestamp()
+    stamp_us = now_us if kind == TIMESTAMP_NOT_AVAILABLE or not 0 <= stamp_ms * MS <= now_us else stamp_ms * MS
+    sent = _text(headers.get(VERSION))
+    return Incoming(
+        place,
+        message.value() or b"",
+        _bytes(headers.get(FORMAT)) or JSON,
+        _text(headers.get(TENANT)) or named,
+        device,
+        stamp_us,
+        int(sent) if sent and sent.isdecimal() and len(sent) < 17 else 0,
+    )
+
+
+def _text(value: str | bytes | None) -> str | None:
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+@dataclass(slots=True, eq=False)
+class Pack:
+    """Messages of one tenant and one format, that take the way together."""
+
+    lane: Lane
+    messages: list[Incoming]
+    size: int = 0
+    attempts: int = 0
+    starts: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Set by decoding: the position of the first report of each message."""
+
+    @property
+    def tenant(self) -> str:
+        return self.messages[0].tenant
+
+    @property
+    def sent_us(self) -> int:
+        return max(message.sent_us for message in self.messages)
+
+    def refused(self, refusals: Iterable[Refusal]) -> list[tuple[Incoming, Refusal]]:
+        """Refusals by message, in its own positions."""
+        out = []
+        for refusal in refusals:
+            at = np.asarray(refusal.positions, np.int64)
+            owner = np.searchsorted(self.starts, at, side="right") - 1
+            for i in np.unique(owner).tolist():
+                positions = (at[owner == i] - self.starts[i]).tolist()
+                out.append((self.messages[i], Refusal(refusal.code, refusal.reason, positions)))
+        return out
+
+
+def packs_of(messages: Iterable[Incoming], lane: Lane) -> list[Pack]:
+    """Packs in the order of their first messages; within a tenant and format the messages keep theirs."""
+    packs: list[Pack] = []
+    open_packs: dict[tuple[str, bytes], Pack] = {}
+    for message in messages:
+        who = (message.tenant, message.form)
+        pack = open_packs.get(who)
+        if pack is None or pack.size + len(message.value) > PACK_BYTES or len(pack.messages) == PACK_MESSAGES:
+            pack = open_packs[who] = Pack(lane, [])
+            packs.append(pack)
+        pack.messages.append(message)
+        pack.size += max(1, len(message.value))
+    return packs
+
+
+class Receiver:
+    """Decodes packs. Safe to share between threads."""
+
+    def __init__(self, json: JsonDecoder, clock: Clock) -> None:
+        self._json, self._clock = json, clock
+
+    def decode(self, pack: Pack) -> Decoded:
+        """The reports of a pack. What cannot be read at all is a refusal, too: nothing is raised for the sender's faults."""
+        form = pack.messages[0].form
+        if form == ARROW:
+            return self._arrow(pack)
+        if form == JSON:
+            return self._documents(pack)
+        known = f"{ARROW.decode()} or {JSON.decode()}"
+        reason = f"header {FORMAT} is {form[:40]!r}: give {known}, or leave it out for JSON"
+        pack.starts = np.arange(len(pack.messages))
+        return Decoded(batch_of([]), (Refusal("syntax", reason, pack.starts.tolist()),))
+
+    def _arrow(self, pack: Pack) -> Decoded:
+        now_us = self._clock.now_us()
+        batches: list[Batch] = []
+        refusals: list[Refusal] = []
+        starts = np.zeros(len(pack.messages), np.int64)
+        position = 0
+        for i, message in enumerate(pack.messages):
+            starts[i] = position
+            version_us = whole_ms(message.stamp_us)
+            try:
+                decoded = decode_arrow(
+                    message.value, now_us=message.stamp_us, version_us=version_us, latest_us=max(now_us, version_us)
+                )
+            except Rejected as error:
+                refusals.append(Refusal(error.code if error.code in REFUSAL_CODES else "syntax", str(error), [position]))
+                position += 1
+                continue
+            batch = decoded.batch
+            refusals += [Refusal(r.code, r.reason, [position + at for at in r.positions]) for r in decoded.refusals]
+            batches.append(replace(batch, position=batch.position + np.int32(position)))
+            position += max(1, len(batch) + decoded.refused())
+        pack.starts = starts
+        return Decoded(_merged(batches), tuple(refusals), apart=True)
+
+    def _documents(self, pack: Pack) -> Decoded:
+        """All at once. Positions are numbers of messages."""
+        messages = pack.messages
+        texts = Names.of_bytes([message.value for message in messages])
+        named = Coded.of([message.device for message in messages])
+        nameless = np.array([not name for name in named.names], np.bool_)[named.codes]
+        devices = Coded(named.names, np.where(nameless, -1, named.codes).astype(np.int32))
+        pack.starts = np.arange(len(messages))
+        decoded = self._json.decode_documents(texts.data, texts.offsets, devices, now_us=_UNKNOWN_US, version_us=_UNKNOWN_US)
+        batch = decoded.batch
+        stamp_us = np.array([message.stamp_us for message in messages], np.int64)[batch.position]
+        received = (batch.time_us == _UNKNOWN_US) & has_tag(batch.cells, RECEIVED_TAG[0])
+        dated = replace(batch, time_us=np.where(received, stamp_us, batch.time_us), version_us=stamp_us - stamp_us % MS)
+        return Decoded(dated, decoded.refusals, apart=True)
+
+
+_UNKNOWN_US = MAX_TIME_US
+"""Stands for the time of a message while many are decoded at once."""
+
+
+def _merged(batches: Sequence[Batch]) -> Batch:
+    """All reports in order, with the positions they have."""
+    if len(batches) == 1:
+        return batches[0]
+    if not batches:
+        return batch_of([])
+    return replace(merge(batches), position=np.concatenate([batch.position for batch in batches]))

@@ -1,0 +1,55 @@
+"""Jobs of a tenant that were merged into one batch: what of the refusals is whose, in the senders' own positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from widerow.model.arrays import Bytes, Ints
+from widerow.model.batch import Batch
+from widerow.model.errors import Refusal
+from widerow.model.tenant import Tenant
+from widerow.pipeline.job import Job
+
+_UNREGISTERED = (
+    ("unknown-device", "device {device!r} is not registered, and {tenant} does not register devices on their first report"),
+    ("device-limit", "{tenant} has as many devices as limits.devices allows; {device!r} is one more"),
+)
+"""Why a device was not registered, by the catalog's code (1, 2)."""
+
+
+def starts_of(jobs: Sequence[Job]) -> Ints:
+    """Where the reports of each job begin in the merged batch, and where the last one's end."""
+    return np.cumsum([0, *[len(job.batch) for job in jobs if job.batch is not None]])
+
+
+def refusals_by_job(jobs: Sequence[Job], refusals: Sequence[Refusal]) -> list[list[Refusal]]:
+    """Refusals of merged reports, given back to the jobs they came from, in the senders' positions."""
+    out: list[list[Refusal]] = [[] for _ in jobs]
+    if not refusals:
+        return out
+    starts = starts_of(jobs)
+    for refusal in refusals:
+        at = np.asarray(refusal.positions)
+        owner = np.searchsorted(starts, at, side="right") - 1
+        for j in np.unique(owner).tolist():
+            batch = jobs[j].batch
+            assert batch is not None
+            positions = batch.position[at[owner == j] - starts[j]].tolist()
+            out[j].append(Refusal(refusal.code, refusal.reason, positions))
+    return out
+
+
+def without_unregistered(tenant: Tenant, batch: Batch, codes: Bytes) -> tuple[Batch, list[Refusal]]:
+    """The reports of devices that are registered, and why the others are refused; `codes` are the catalog's, per name."""
+    if not codes.any():
+        return batch, []
+    refusals = []
+    per_report = codes[batch.device.codes]
+    for number, (code, why) in enumerate(_UNREGISTERED, 1):
+        bad = per_report == number
+        if bad.any():
+            first = batch.device[int(np.flatnonzero(bad)[0])]
+            refusals.append(Refusal(code, why.format(device=first, tenant=tenant.name), batch.position[bad].tolist()))
+    return batch.take(per_report == 0), refusals
