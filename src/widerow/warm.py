@@ -20,8 +20,10 @@ from widerow.codec.arrow import encode_arrow
 from widerow.codec.decoded import Decoded
 from widerow.codec.series import encode_reply
 from widerow.config import Config, Store
+from widerow.ingest.kafka.partition import partitions_of
 from widerow.model.batch import Report, batch_of
 from widerow.model.errors import WiderowError
+from widerow.model.names import Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, SECOND, TimeSpan
 from widerow.pipeline.job import Job, Outcome
@@ -45,6 +47,7 @@ def warm_up() -> None:
     """Compile, or load from the cache, everything that the path of a report and the questions about it need."""
     line_codec.warm_up()
     json_codec.warm_up()
+    partitions_of("warm", Names.of(("d1", "d2")), 2)
     with tempfile.TemporaryDirectory(prefix="widerow-warm-") as folder:
         config = Config(
             store=Store(url=f"rocksdb:{Path(folder) / 'store'}", cache_mib=8, write_buffer_mib=16, reserve_mib=0)

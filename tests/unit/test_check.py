@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -100,3 +103,13 @@ def test_what_is_kept_never_contradicts_itself_and_loses_no_cell_of_a_kept_repor
     for i, r in enumerate(many):
         if i not in gone:
             assert all(said[r.device, r.time_us, name] == value for name, value in r.values.items())
+
+
+def test_reports_that_were_sent_apart_do_not_contradict_each_other() -> None:
+    reports = [report(x=1), report(x=2), report("e", x=1, y=1)]
+    batch, refusals = check(batch_of(reports), TENANT, now_us=NOW, max_future_us=0, apart=True)
+    assert (reports_of(batch), refusals) == (reports, [])
+    same_message = replace(batch_of(reports), position=np.array([4, 4, 4], np.int32))
+    batch, refusals = check(same_message, TENANT, now_us=NOW, max_future_us=0, apart=True)
+    assert [(r.code, list(r.positions)) for r in refusals] == [("conflict", [4])]
+    assert reports_of(batch) == [reports[0], reports[2]]

@@ -70,7 +70,12 @@ def resolve(
 
 
 def configuration(
-    config: Path | None, *, store: str | None = None, host: str | None = None, port: int | None = None
+    config: Path | None,
+    *,
+    store: str | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    brokers: str | None = None,
 ) -> Config:
     """The configuration of a process that serves: file, environment, then options."""
     settings = load(_config_file(config, os.environ), os.environ)
@@ -80,7 +85,8 @@ def configuration(
         host=settings.http.host if host is None else host,
         port=settings.http.port if port is None else port,
     )
-    return replace(settings, store=replace(settings.store, url=store), http=http)
+    kafka = replace(settings.kafka, brokers=settings.kafka.brokers if brokers is None else brokers)
+    return replace(settings, store=replace(settings.store, url=store), http=http, kafka=kafka)
 
 
 def load_config(config: Path | None) -> Config:

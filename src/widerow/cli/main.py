@@ -15,11 +15,13 @@ from typer.core import TyperGroup
 
 from widerow import __version__
 from widerow.cli import (
+    api_server,
     deadletters,
     demo,
     device,
     doctor,
     fleet,
+    gateway,
     latest,
     metric,
     migrate,
@@ -30,6 +32,7 @@ from widerow.cli import (
     tenant,
     token,
     verify,
+    worker,
 )
 from widerow.cli.failure import Failed
 from widerow.cli.output import note, printable
@@ -61,6 +64,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 serve.add_to(app)
+gateway.add_to(app)
+worker.add_to(app)
+api_server.add_to(app)
 demo.add_to(app)
 simulate.add_to(app)
 app.add_typer(tenant.app, name="tenant")

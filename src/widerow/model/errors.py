@@ -180,7 +180,7 @@ REFUSAL_CODES = {
     "unknown-device": "The tenant does not register devices on their first report, and this one is not registered.",
     "device-limit": "The tenant has as many devices as `limits.devices` allows.",
     "wrong-device": "The token or the topic is of one device only, and this is another.",
-    "too-large": "The message holds more reports than one message may.",
+    "too-large": "The report is larger, or its message holds more reports, than one message may.",
     "erased": "The report is older than the erasure of its device, tenant or metric.",
 }
 """The codes of refused reports, each with its meaning."""

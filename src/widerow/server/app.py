@@ -8,7 +8,7 @@ Rule 3: handlers block, so they run in a few threads; when too many requests wai
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import NoReturn
@@ -39,9 +39,12 @@ _KEPT_HEADERS = ("accept", "authorization", "content-encoding", "content-length"
 
 
 class App:
-    """The HTTP API of a service. `local`: for a socket that only the owner of the process can open."""
+    """The HTTP API of a service. `local`: for a socket that only the owner of the process can open.
 
-    def __init__(self, front: Front, *, local: bool = False) -> None:
+    `routes`: what there is of it, for processes that do not answer questions.
+    """
+
+    def __init__(self, front: Front, *, local: bool = False, routes: Sequence[Route] = ROUTES) -> None:
         service, http = front.service, front.service.config.http
         self._front = front
         self._auth = Auth(service, local=local)
@@ -55,7 +58,7 @@ class App:
         self._busy = 0
         self._writes: dict[bytes, Write] = {}
         paths: dict[str, dict[str, Route]] = {}
-        for route in ROUTES:
+        for route in routes:
             paths.setdefault(route.path, {})[route.method] = route
             if isinstance(route.handler, WriteKind):
                 write = Write(route.handler, service, self._auth, self._intake, self._tally)

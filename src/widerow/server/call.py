@@ -8,7 +8,7 @@ Rule 2: the form of a tabular answer follows `Accept`; JSON comes first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
@@ -60,6 +60,8 @@ class Front:
     rates: Rates
     stopping: bool = False
     """Set when the process was told to stop: it is no longer ready, though it still answers."""
+    troubles: Sequence[Callable[[], str]] = ()
+    """Of other fronts of the process: each says what is wrong, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)

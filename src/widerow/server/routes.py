@@ -100,4 +100,7 @@ PROCESS: tuple[Route, ...] = (
     ),
 )
 
+HEALTH: tuple[Route, ...] = tuple(r for r in PROCESS if r.path in ("/health/live", "/health/ready", "/metrics"))
+"""What a process has that takes no requests."""
+
 ROUTES: tuple[Route, ...] = (*WRITING, *READING, *DESCRIPTIONS, *LETTERS, *ADMINISTRATION, *PROCESS)

@@ -4,7 +4,8 @@ Rule 1: stopping is orderly. No new connections, requests in flight are finished
 caller closes the service.
 Rule 2: the Unix socket is its owner's alone (mode 0600 from the moment it exists), and whoever reaches it is an operator. A
 file that was left behind by a process that was killed is replaced; it is removed at the end.
-Rule 3: signals are handled where the process's main thread serves. Elsewhere (tests, the command line) `stop` ends it.
+Rule 3: with `http.tls_cert` the port speaks TLS, and nothing else. The Unix socket never does.
+Rule 4: signals are handled where the process's main thread serves. Elsewhere (tests, the command line) `stop` ends it.
 """
 
 from __future__ import annotations
@@ -14,18 +15,22 @@ import contextlib
 import os
 import signal
 import socket
+import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import uvicorn
 import uvloop
 
+from widerow.config import Http
 from widerow.model.errors import ConfigError
 from widerow.ops.cores import allowed_cores, shared_core, stay_on
 from widerow.server.app import App
 from widerow.server.call import Front
 from widerow.server.rates import Rates
+from widerow.server.routes import ROUTES
+from widerow.server.table import Route
 from widerow.service import Service
 
 GRACE_S = 3
@@ -49,8 +54,15 @@ def serve(
     socket_path: Path | None = None,
     on_ready: Callable[[str], None] | None = None,
     stop: threading.Event | None = None,
+    routes: Sequence[Route] = ROUTES,
+    troubles: Sequence[Callable[[], str]] = (),
 ) -> None:
-    """Serve until told to stop. `host` None: the socket alone. `on_ready` gets the base URL, or `unix:PATH`."""
+    """Serve until told to stop. `host` None: the socket alone. `on_ready` gets the base URL, or `unix:PATH`.
+
+    `routes`: what is served. `troubles`: asked for what is wrong with other parts of the process, for `/health/ready`.
+    """
+    if host is not None:
+        _check_tls(service.config.http)
     listeners: list[tuple[socket.socket, bool]] = []
     try:
         if host is not None:
@@ -59,9 +71,15 @@ def serve(
             listeners.append((_listen_locally(socket_path), True))
         if not listeners:
             raise ConfigError("nothing to serve on: give a host or a socket")
-        address = _url(host, listeners[0][0]) if host is not None else f"unix:{socket_path}"
+        address = (
+            _url(host, listeners[0][0], tls=bool(service.config.http.tls_cert))
+            if host is not None
+            else f"unix:{socket_path}"
+        )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(service, listeners, address, on_ready or (lambda _: None), stop or threading.Event()))
+            front = Front(service, Rates(service.counters), troubles=troubles)
+            apps = [App(front, local=local, routes=routes) for _, local in listeners]
+            runner.run(_serve(front, apps, listeners, address, on_ready or (lambda _: None), stop or threading.Event()))
     finally:
         for listener, _ in listeners:
             listener.close()
@@ -103,17 +121,17 @@ def running(
 
 
 async def _serve(
-    service: Service,
+    front: Front,
+    apps: list[App],
     listeners: list[tuple[socket.socket, bool]],
     address: str,
     on_ready: Callable[[str], None],
     stop: threading.Event,
 ) -> None:
-    front = Front(service, Rates(service.counters))
-    apps = [App(front, local=local) for _, local in listeners]
-    servers = [_Server(_config(app)) for app in apps]
+    http = front.service.config.http
+    servers = [_Server(_config(app, None if local else http)) for app, (_, local) in zip(apps, listeners, strict=True)]
     loop = asyncio.get_running_loop()
-    if service.config.pipeline.share_core:  # after the apps, whose threads may run anywhere
+    if front.service.config.pipeline.share_core:  # after the apps, whose threads may run anywhere
         stay_on(shared_core(allowed_cores()))
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -165,7 +183,8 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _config(app: App) -> uvicorn.Config:
+def _config(app: App, tls: Http | None) -> uvicorn.Config:
+    """`tls`: with the certificate of this, if it names one."""
     return uvicorn.Config(
         app,
         loop="none",
@@ -181,7 +200,21 @@ def _config(app: App) -> uvicorn.Config:
         headers=SECURITY_HEADERS,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
+        ssl_certfile=tls.tls_cert or None if tls else None,
+        ssl_keyfile=tls.tls_key or None if tls else None,
     )
+
+
+def _check_tls(http: Http) -> None:
+    """Before anything is opened: files that do not belong together are the configuration's fault."""
+    if not http.tls_cert:
+        if http.tls_key:
+            raise ConfigError("http.tls_key is given without http.tls_cert")
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(http.tls_cert, http.tls_key or None)
+    except OSError as error:  # ssl.SSLError is one, too
+        raise ConfigError(f"TLS with {http.tls_cert} is not possible: {error} (http.tls_cert, http.tls_key)") from error
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -222,7 +255,7 @@ def _listen_locally(path: Path) -> socket.socket:
     return listener
 
 
-def _url(host: str, listener: socket.socket) -> str:
+def _url(host: str, listener: socket.socket, *, tls: bool) -> str:
     port = listener.getsockname()[1]
     shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
-    return f"http://{shown}:{port}"
+    return f"{'https' if tls else 'http'}://{shown}:{port}"

@@ -36,6 +36,7 @@ def ready(call: Call) -> Answer:
         reasons.append("the process is stopping")
     if trouble := service.trouble():
         reasons.append(trouble)
+    reasons += [trouble for ask in call.front.troubles if (trouble := ask())]
     if service.pipeline.in_flight() >= _FULL * (service.config.pipeline.max_in_flight_mib << 20):
         reasons.append("the pipeline is full (pipeline.max_in_flight_mib)")
     if call.front.rates.writes_fail():

@@ -38,6 +38,8 @@ from widerow.pipeline.pipeline import Pipeline
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 500
+_FIRST_GUESS, _FORGET = 256 << 10, 0.9
+"""How large messages are taken to be, in bytes: rather too large, so that what is taken at once fits."""
 _POLL_S, _PAUSED_POLL_S, _FULL_S = 0.1, 0.02, 0.2
 _COMMIT_S, _LOOK_S, _LOOK_PAUSED_S = 1.0, 1.0, 5.0
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 5.0
@@ -73,7 +75,7 @@ class Stream:
         self._clock, self._counters = clock, counters
         mib = config.kafka.max_in_flight_mib if lane is Lane.LIVE else config.backfill.max_in_flight_mib
         self._high, self._low = mib << 20, mib << 19
-        self._in_flight, self._typical = 0, 4096.0
+        self._in_flight, self._typical = 0, float(_FIRST_GUESS)
         self._lines: dict[int, Line] = {}
         self._finished: queue.SimpleQueue[tuple[Pack, Outcome]] = queue.SimpleQueue()
         self._again: list[tuple[float, int, Pack]] = []
@@ -197,7 +199,7 @@ class Stream:
         if not taken:
             return
         self._in_flight += total
-        self._typical += (total / len(taken) - self._typical) / 8
+        self._typical = max(total / len(taken), self._typical * _FORGET)
         self._counters.kafka_taken.labels(self._topic).inc(len(taken))
         self._counters.kafka_taken_bytes.labels(self._topic).inc(total)
         for pack in packs_of(taken, self._lane):

@@ -51,15 +51,15 @@ class Registry(Protocol):
 class KafkaSink:
     """Sends to Kafka. One thread commits; see `Sink`."""
 
-    def __init__(self, config: Config, clock: Clock, counters: Counters) -> None:
+    def __init__(self, config: Config, clock: Clock, counters: Counters, registry: Registry | None = None) -> None:
+        """`registry`: who is asked for the devices of tenants that do not register them by themselves; None: nobody."""
         self._kafka, self._clock, self._counters = config.kafka, clock, counters
         self._late_us = config.backfill.after_s * SECOND
         self._topics = topics(config.kafka)
         self._partitions: dict[Lane, int] = {}
         self._counted_s = 0.0
         self._producer = self._connect()
-        self.registry: Registry | None = None
-        """Set once the catalog is open; until then every device may report."""
+        self._registry = registry
 
     def _connect(self) -> Producer:
         kafka = self._kafka
@@ -139,11 +139,11 @@ class KafkaSink:
         return out
 
     def _without_unknown(self, tenant: Tenant, batch: Batch) -> tuple[Batch, list[Refusal]]:
-        if self.registry is None or tenant.registers_devices:
+        if self._registry is None or tenant.registers_devices:
             return batch, []
         used = np.zeros(len(batch.device.names), np.bool_)
         used[batch.device.codes] = True
-        return without_unregistered(tenant, batch, self.registry(tenant, batch.device.names, used))
+        return without_unregistered(tenant, batch, self._registry(tenant, batch.device.names, used))
 
     # -- sending
 

@@ -1,0 +1,105 @@
+"""`widerow gateway`: takes reports over HTTP and MQTT and hands them to Kafka; it writes none to the store itself."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import typer
+
+from widerow.cli import output
+from widerow.cli.connect import configuration, store_folder
+from widerow.cli.failure import Misused
+from widerow.cli.serve import ConfigFile, Host, Port, obey_signals, start_logging, warm_up
+from widerow.cli.worker import Brokers, CreateTopics, Store, require_kafka
+from widerow.config import Config
+
+if TYPE_CHECKING:
+    from widerow.catalog.catalog import Catalog
+    from widerow.ops.counters import Counters
+    from widerow.pipeline.job import Sink
+    from widerow.service import Service
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("gateway")(gateway)
+
+
+def gateway(
+    config: ConfigFile = None,
+    store: Store = None,
+    brokers: Brokers = None,
+    create_topics: CreateTopics = False,
+    host: Host = None,
+    port: Port = None,
+) -> None:
+    """Take reports over HTTP and MQTT and hand them to Kafka, until stopped by Ctrl-C or SIGTERM.
+
+    What was acknowledged is on every replica that Kafka has of it; workers write it to the store. Tenants, tokens and
+    devices are read from the store, on Cassandra or Bigtable. Questions are answered, too. Start as many as are needed.
+
+    Example: widerow gateway --brokers kafka:9092 --store cassandra://node/widerow --port 8080
+    """
+    settings = configuration(config, store=store, host=host, port=port, brokers=brokers)
+    start_logging(settings.log.level)
+    refuse_embedded(settings, "gateway")
+    with contextlib.suppress(KeyboardInterrupt):  # before it listens; afterwards the signals are the server's
+        obey_signals()
+        if not settings.kafka.brokers:
+            raise Misused("widerow gateway hands reports to Kafka, and there is none", todo="give --brokers HOST:PORT")
+        with opened_front(settings, create_topics=create_topics) as service:
+            serve_front(service, settings, "hands reports to Kafka")
+
+
+def refuse_embedded(settings: Config, command: str) -> None:
+    if store_folder(settings.store.url) is not None:
+        raise Misused(
+            f"widerow {command} needs a store that processes share, and {settings.store.url} is embedded",
+            todo="give --store cassandra://... or bigtable://..., or use `widerow serve`",
+        )
+
+
+@contextlib.contextmanager
+def opened_front(settings: Config, *, create_topics: bool = False) -> Iterator[Service]:
+    """A store that others write to, and a pipeline that ends in Kafka; in a refusal, if there is no Kafka."""
+    from widerow.service import Service  # noqa: PLC0415
+
+    if not settings.kafka.brokers:
+        with Service.open(settings, writes=False, say=output.note) as service:
+            yield service
+        return
+    require_kafka()
+    from widerow.ingest.kafka.connect import ensure_topics  # noqa: PLC0415
+    from widerow.ingest.kafka.produce import KafkaSink  # noqa: PLC0415
+    from widerow.model.times import SystemClock  # noqa: PLC0415
+
+    clock = SystemClock()
+
+    def sink(catalog: Catalog, counters: Counters) -> Sink:
+        return KafkaSink(
+            settings,
+            clock,
+            counters,
+            lambda tenant, names, used: catalog.devices.register(tenant, names, used).codes,
+        )
+
+    ensure_topics(settings.kafka, create=create_topics or bool(settings.kafka.create_topics))
+    with Service.open(settings, clock, writes=False, sink=sink, say=output.note) as service:
+        yield service
+
+
+def serve_front(service: Service, settings: Config, what: str) -> None:
+    """Serve HTTP until told to stop."""
+    from widerow.server.run import serve as serve_http  # noqa: PLC0415
+
+    warm_up()
+    serve_http(
+        service,
+        host=settings.http.host,
+        port=settings.http.port,
+        on_ready=lambda address: output.emit(f"widerow {what}, at {address}"),
+    )
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the rest takes a moment and is better not interrupted
+    output.note("stopping")

@@ -1,0 +1,151 @@
+"""Both halves of the path through Kafka in one process: a front's pipeline that ends in it, and workers behind it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+from confluent_kafka import Consumer, TopicPartition
+
+from servers.kafka import Kafka as Broker
+from widerow.codec.decoded import Decoded
+from widerow.codec.json import JsonDecoder
+from widerow.config import Backfill, Config, Kafka, Store
+from widerow.ingest.kafka.consume import Worker
+from widerow.ingest.kafka.produce import KafkaSink
+from widerow.ingest.kafka.receive import Incoming, Receiver
+from widerow.model.batch import Report, batch_of
+from widerow.model.errors import NotFound, Refusal
+from widerow.model.tenant import Tenant
+from widerow.model.times import DAY, HOUR, SECOND, SystemClock, TimeSpan, whole_ms
+from widerow.ops.counters import Counters
+from widerow.pipeline.job import Job, Outcome
+from widerow.pipeline.pipeline import Pipeline, PipelineSettings
+from widerow.service import Service
+
+_numbers = count()
+
+
+@dataclass
+class Path:
+    """A front, a store in memory, and how to start workers."""
+
+    config: Config
+    service: Service
+    tenant: Tenant
+    front: Pipeline
+    counters: Counters
+    """The front's."""
+    letters: list[tuple[Incoming, Refusal]] = field(default_factory=list)
+
+    def send(self, reports: Sequence[Reports], timeout_s: float = 60.0) -> list[Outcome]:
+        """Each a job of its own; what became of them."""
+        outcomes: dict[int, Outcome] = {}
+        all_there = threading.Event()
+
+        def finish(k: int, outcome: Outcome) -> None:
+            outcomes[k] = outcome
+            if len(outcomes) == len(reports):
+                all_there.set()
+
+        for k, several in enumerate(reports):
+            batch = batch_of(list(several))
+            job = Job(self.tenant, 100, lambda batch=batch: Decoded(batch), lambda outcome, k=k: finish(k, outcome))  # type: ignore[misc]
+            self.front.submit(job)
+        assert all_there.wait(timeout_s)
+        return [outcomes[k] for k in range(len(reports))]
+
+    def report(self, device: str, x: float, *, ago_us: int = 0) -> Report:
+        now_us = self.service.clock.now_us()
+        return Report(device, now_us - ago_us, {"x": x}, {}, whole_ms(now_us))
+
+    @contextmanager
+    def worker(self, **changes: int) -> Iterator[Worker]:
+        """A worker, with other settings of `[kafka]`."""
+        config = replace(self.config, kafka=replace(self.config.kafka, **changes))  # type: ignore[arg-type]
+        tenants, clock = self.service.catalog.tenants, self.service.clock
+        worker = Worker(
+            config,
+            self.service.pipeline,
+            lambda name: tenants.current(name, clock.now_us()),
+            Receiver(JsonDecoder(), clock),
+            lambda message, refusal: self.letters.append((message, refusal)),
+            clock,
+            self.service.counters,
+        )
+        worker.start()
+        try:
+            yield worker
+        finally:
+            worker.close()
+        assert worker.failed() is None
+
+    def stored(self, device: str) -> list[float]:
+        """Values of x, in the order of their times."""
+        now_us = self.service.clock.now_us()
+        span = TimeSpan(now_us - 2 * DAY, now_us + HOUR)
+        try:
+            points = self.service.queries.series(self.tenant, device, span=span, limit=100_000).points
+        except NotFound:
+            return []
+        return [float(x) for x in points.number]
+
+    def lag(self, topic: str | None = None) -> int:
+        """Messages that are in Kafka and that no worker has committed, as Kafka itself sees it."""
+        kafka = self.config.kafka
+        topic = topic or kafka.topic
+        group = kafka.group if topic == kafka.topic else f"{kafka.group}.backfill"
+        asker = Consumer({"bootstrap.servers": kafka.brokers, "group.id": group})
+        try:
+            parts = [TopicPartition(topic, p) for p in range(kafka.partitions)]
+            done = {part.partition: max(0, part.offset) for part in asker.committed(parts, timeout=10)}
+            return sum(asker.get_watermark_offsets(part, timeout=10)[1] - done[part.partition] for part in parts)
+        finally:
+            asker.close()
+
+
+Reports = Sequence[Report]
+
+
+@contextmanager
+def kafka_path(broker: Broker, *, partitions: int = 4, create: bool = True, **changes: int) -> Iterator[Path]:
+    """With topics of its own; `changes` are settings of `[kafka]`."""
+    name = f"path-{next(_numbers)}"
+    kafka = Kafka(
+        brokers=broker.address,
+        topic=f"{name}.reports",
+        backfill_topic=f"{name}.backfill",
+        group=name,
+        partitions=partitions,
+        send_timeout_s=5,
+        session_timeout_s=6,
+    )
+    config = Config(kafka=replace(kafka, **changes), backfill=Backfill(after_s=3600), store=Store(url="memory:"))  # type: ignore[arg-type]
+    if create:
+        broker.create_topic(kafka.topic, partitions)
+        broker.create_topic(kafka.backfill_topic, partitions)
+    clock, counters = SystemClock(), Counters()
+    with Service.open(config) as service:
+        devices = service.catalog.devices
+        front = Pipeline(
+            KafkaSink(config, clock, counters, lambda tenant, names, used: devices.register(tenant, names, used).codes),
+            clock,
+            counters,
+            PipelineSettings(max_future_us=300 * SECOND, max_in_flight_bytes=1 << 30, max_tenant_in_flight_bytes=1 << 30),
+        )
+        try:
+            yield Path(config, service, service.catalog.tenants.create(Tenant(name="acme")), front, counters)
+        finally:
+            front.close()
+
+
+def until(what: Callable[[], bool], within_s: float = 30.0) -> None:
+    """Wait until something holds."""
+    deadline_s = time.monotonic() + within_s
+    while not what():
+        assert time.monotonic() < deadline_s, "it did not come to pass"
+        time.sleep(0.02)

@@ -1,0 +1,258 @@
+"""Through a real Kafka: what is acknowledged is in it, and all that is in it comes to the store."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from dataclasses import replace
+from threading import Event, Thread
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+
+from servers.fixtures import had
+from servers.kafka import Kafka
+from servers.mosquitto import program
+from system.kafka_path import Path, kafka_path, until
+from widerow.config import Kafka as KafkaConfig
+from widerow.ingest.kafka.connect import ensure_topics
+from widerow.ingest.kafka.partition import partitions_of
+from widerow.model.device import Device
+from widerow.model.errors import ConfigError, Unavailable
+from widerow.model.names import Names
+from widerow.model.times import DAY, HOUR, SECOND
+from widerow.pipeline.job import Lane
+
+
+def messages(broker: Kafka, topic: str, count: int) -> list[Message]:
+    """The first messages of a topic."""
+    consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "looks", "auto.offset.reset": "earliest"})
+    partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
+    found: list[Message] = []
+    deadline_s = time.monotonic() + 20
+    while len(found) < count and time.monotonic() < deadline_s:
+        found += consumer.consume(1000, 0.2)
+    found += consumer.consume(1000, 0.3)
+    consumer.close()
+    return found
+
+
+def kcat(broker: Kafka, *arguments: str, given: str | None = None) -> str:
+    tool = str(had(lambda: program("kcat", "kcat")))
+    command = [tool, "-b", broker.address, *arguments]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# -- topics
+
+
+def test_topics_are_made_when_that_is_wanted_and_missed_with_advice_otherwise(kafka: Kafka) -> None:
+    settings = KafkaConfig(brokers=kafka.address, topic="made.live", backfill_topic="made.late", partitions=3)
+    with pytest.raises(ConfigError, match=r"no topic made\.live and no topic made\.late.*--create-topics"):
+        ensure_topics(settings, create=False)
+    for _ in range(2):
+        assert ensure_topics(settings, create=True) == {Lane.LIVE: 3, Lane.BACKFILL: 3}
+    until(lambda: {"made.live": 3, "made.late": 3}.items() <= kafka.topics().items())
+    with pytest.raises(ConfigError, match=r"kafka\.brokers is empty"):
+        ensure_topics(KafkaConfig(), create=False)
+
+
+# -- the sink
+
+
+def test_what_is_acknowledged_is_in_the_partition_that_other_clients_would_choose(kafka: Kafka) -> None:
+    devices = [f"dev ü/{i}" for i in range(40)]
+    with kafka_path(kafka, partitions=7) as path:
+        outcomes = path.send([[path.report(d, i), path.report(d, -i, ago_us=2 * HOUR)] for i, d in enumerate(devices)])
+        assert [(o.accepted, o.error, list(o.refusals)) for o in outcomes] == [(2, None, [])] * len(devices)
+        others = f"{path.config.kafka.topic}.others"
+        kafka.create_topic(others, 7)
+        producer = Producer({"bootstrap.servers": kafka.address, "partitioner": "murmur2_random"})
+        for device in devices:
+            producer.produce(others, b"x", f"acme/{device}".encode())
+        assert producer.flush(20) == 0
+        chosen = {message.key(): message.partition() for message in messages(kafka, others, len(devices))}
+        for topic in (path.config.kafka.topic, path.config.kafka.backfill_topic):
+            check_topic(messages(kafka, topic, 7), devices, chosen, live=topic == path.config.kafka.topic)
+
+
+def check_topic(found: list[Message], devices: list[str], chosen: dict[Any, Any], *, live: bool) -> None:
+    seen: dict[str, float] = {}
+    for message in found:
+        headers = dict(message.headers() or ())
+        assert headers["widerow-format"] == b"arrow"
+        assert headers["widerow-tenant"] == b"acme"
+        table = pa.ipc.open_stream(message.value()).read_all()
+        assert max(table["version_us"].to_pylist()) <= int(headers["widerow-version-us"] or 0)
+        rows = table.to_pylist()
+        assert message.key() == f"acme/{rows[0]['device']}".encode()
+        for row in rows:
+            assert chosen[f"acme/{row['device']}".encode()] == message.partition()
+            seen[row["device"]] = row["cells"][0]["number"]
+    assert seen == {device: i if live else -i for i, device in enumerate(devices)}
+
+
+def test_without_a_broker_nothing_is_acknowledged_and_with_one_again_everything_is(kafka: Kafka) -> None:
+    with kafka_path(kafka, send_timeout_s=2) as path:
+        assert path.send([[path.report("d", 1)]])[0].accepted == 1
+        kafka.kill()
+        try:
+            outcomes = path.send([[path.report("d", 2), path.report("e", 2)], [path.report("f", 2)]])
+            assert {type(outcome.error) for outcome in outcomes} == {Unavailable}
+        finally:
+            kafka.start()
+        assert path.send([[path.report("d", 3)]])[0].accepted == 1
+
+
+def test_a_front_refuses_unknown_devices_and_registers_none(kafka: Kafka) -> None:
+    with kafka_path(kafka) as path:
+        catalog = path.service.catalog
+        path.tenant = catalog.tenants.update("acme", lambda tenant: replace(tenant, registers_devices=False))
+        catalog.devices.create(path.tenant, Device(name="known"))
+        mixed, good = path.send(
+            [[path.report("stranger", 1), path.report("known", 1)], [path.report("known", 2, ago_us=SECOND)]]
+        )
+        assert (mixed.accepted, [(r.code, list(r.positions)) for r in mixed.refusals]) == (1, [("unknown-device", [0])])
+        assert (good.accepted, list(good.refusals)) == (1, [])
+        path.tenant = catalog.tenants.update("acme", lambda tenant: replace(tenant, registers_devices=True))
+        assert path.send([[path.report("stranger", 1)]])[0].accepted == 1
+        assert list(catalog.devices.names("acme")) == ["known"]
+
+
+# -- the worker
+
+
+def test_everything_sent_is_stored_once_and_the_offsets_follow(kafka: Kafka) -> None:
+    with kafka_path(kafka) as path, path.worker() as worker:
+        sent = {f"d{i}": [path.report(f"d{i}", x, ago_us=(50 - x) * SECOND) for x in range(50)] for i in range(20)}
+        late = [path.report("d0", -x, ago_us=DAY - x * SECOND) for x in range(10)]
+        path.send([*sent.values(), late])
+        topic, backfill = path.config.kafka.topic, path.config.kafka.backfill_topic
+        until(lambda: path.lag() == 0 and path.lag(backfill) == 0)
+        assert path.stored("d0") == [-x for x in range(10)] + list(range(50))
+        assert all(path.stored(device) == list(range(50)) for device in list(sent)[1:])
+        assert path.letters == []
+        assert worker.trouble() == ""
+        until(lambda: [lag_gauge(path, topic, p) for p in range(4)] == [0.0] * 4)
+
+
+def lag_gauge(path: Path, topic: str, partition: int) -> float | None:
+    labels = {"topic": topic, "partition": str(partition)}
+    return path.service.counters.registry.get_sample_value("widerow_kafka_lag", labels)
+
+
+def test_what_was_not_committed_comes_again_and_changes_nothing(kafka: Kafka) -> None:
+    with kafka_path(kafka) as path:
+        path.send([[path.report(f"d{i}", i)] for i in range(10)])
+        for group in ("first", "second"):
+            again = replace(path, config=replace(path.config, kafka=replace(path.config.kafka, group=group)))
+            with again.worker():
+                until(lambda: again.lag() == 0)  # noqa: B023
+        assert [path.stored(f"d{i}") for i in range(10)] == [[i] for i in range(10)]
+
+
+def test_while_the_store_fails_nothing_is_skipped_and_memory_is_bounded(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with kafka_path(kafka, max_message_kib=64) as path:
+        engine, broken = path.service.engine, Event()
+        write = engine.write
+
+        def fails(changes: Any) -> None:
+            if broken.is_set():
+                raise Unavailable("the store is away")
+            write(changes)
+
+        monkeypatch.setattr(engine, "write", fails)
+        broken.set()
+        with path.worker(max_in_flight_mib=1) as worker:
+            texts = [
+                [replace(path.report(f"d{i}", x, ago_us=x), values={"t": f"{i}/{x}/" + 20_000 * "z"}) for x in range(20)]
+                for i in range(12)
+            ]
+            path.send(texts)
+            counters, topic = path.service.counters, path.config.kafka.topic
+            until(lambda: counters.kafka_pauses.labels(topic)._value.get() >= 1)
+            until(lambda: counters.kafka_retries.labels(topic, "unavailable")._value.get() >= 6)
+            assert "paused" in worker.trouble()
+            until(lambda: counters.kafka_in_flight.labels(topic)._value.get() >= 1 << 20)
+            assert counters.kafka_in_flight.labels(topic)._value.get() < 2 << 20
+            waiting = path.lag()
+            assert waiting >= 48
+            broken.clear()
+            until(lambda: path.lag() == 0)
+            until(lambda: worker.trouble() == "")
+        assert [len(path.stored(f"d{i}")) for i in range(12)] == [20] * 12
+
+
+def test_workers_come_and_go_while_reports_flow_and_none_is_lost(kafka: Kafka) -> None:
+    with kafka_path(kafka, partitions=6) as path:
+        stop, sent = Event(), [0]
+
+        def flow() -> None:
+            while not stop.wait(0.01):
+                x = sent[0]
+                outcomes = path.send([[path.report(f"d{i}", x)] for i in range(12)])
+                assert all(outcome.accepted == 1 for outcome in outcomes)
+                sent[0] += 1
+
+        sender = Thread(target=flow)
+        sender.start()
+        try:
+            with path.worker():
+                until(lambda: len(path.stored("d0")) > 20)
+                with path.worker() as second:
+                    until(lambda: all(len(stream._lines) == 3 for stream in second.streams))
+                    before = len(path.stored("d0"))
+                    until(lambda: len(path.stored("d0")) > before + 20)
+                until(lambda: len(path.stored("d0")) > before + 40)
+        finally:
+            stop.set()
+            sender.join()
+        with path.worker():
+            until(lambda: path.lag() == 0)
+        assert [path.stored(f"d{i}") for i in range(12)] == [list(range(sent[0]))] * 12
+        assert _count(path, "lost") == 0
+
+
+def _count(path: Path, event: str) -> float:
+    topic = path.config.kafka.topic
+    return float(path.service.counters.kafka_rebalances.labels(topic, event)._value.get())
+
+
+# -- others
+
+
+def test_kcat_writes_and_reads_the_topics_as_documented(kafka: Kafka) -> None:
+    with kafka_path(kafka) as path, path.worker():
+        topic = path.config.kafka.topic
+        now_ms = path.service.clock.now_us() // 1000
+        lines = [
+            f"acme/press 4|{json.dumps({'time': now_ms, 'values': {'x': 71.5}})}",
+            f"acme/press 4|{json.dumps([{'time': now_ms - 2 + x, 'values': {'x': x}} for x in (0, 1)])}",
+            f"acme|{json.dumps({'device': 'own', 'values': {'x': 3}})}",
+            'acme/press 4|{"values": {"x": broken}}',
+            'acme/press 4|{"device": "other", "values": {"x": 1}}',
+            'nobody/d|{"values": {"x": 1}}',
+            'no key|{"values": {"x": 1}}',
+        ]
+        # The default partitioner of librdkafka is another one: a message in the wrong partition is stored all the same.
+        kcat(kafka, "-P", "-t", topic, "-K", "|", given="\n".join(lines) + "\n")
+        until(lambda: path.lag() == 0)
+        assert path.stored("press 4") == [0, 1, 71.5]
+        assert path.stored("own") == [3]
+        assert sorted(refusal.code for _, refusal in path.letters) == ["syntax", "wrong-device"]
+        skipped = path.service.counters.kafka_skipped
+        assert skipped.labels(topic, "unknown-tenant")._value.get() == 2
+
+        path.send([[path.report("ours", 5)]])
+        until(lambda: path.stored("ours") == [5])
+        partition = int(partitions_of("acme", Names.of(["ours"]), 4)[0])
+        told = kcat(kafka, "-C", "-t", topic, "-p", str(partition), "-o", "-1", "-c", "1", "-f", "%k %h")
+        assert told.startswith("acme/ours widerow-format=arrow,widerow-tenant=acme,widerow-version-us=")
