@@ -35,7 +35,7 @@ def commands(command: Any = None, path: tuple[str, ...] = ()) -> list[tuple[tupl
     return [found for name, one in inner.items() for found in commands(one, (*path, name))]
 
 
-SERVERS = {("serve",), ("demo",)}
+SERVERS = {("serve",), ("gateway",), ("worker",), ("api",), ("demo",)}
 STORE_ONLY = {("migrate",), ("schema", "show"), ("schema", "diff"), ("schema", "apply")}
 """Commands that open a store themselves: they have no server to ask."""
 

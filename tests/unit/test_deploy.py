@@ -47,9 +47,7 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["
 SETTINGS = {f"WIDEROW_{part.name}_{s.name}".upper() for part in fields(Config) for s in fields(part.default_factory)}  # type: ignore[arg-type]
 FOLDERS = {path.name for path in DEPLOY.iterdir() if path.is_dir()}
 WAITING = {
-    *("gateway", "worker", "api"),
     *("WIDEROW_MQTT_URL", "WIDEROW_MQTT_PASSWORD", "WIDEROW_MQTT_TLS_CA"),
-    *("WIDEROW_KAFKA_BROKERS", "WIDEROW_KAFKA_PASSWORD", "WIDEROW_KAFKA_CREATE_TOPICS", "WIDEROW_KAFKA_REPLICATION"),
     "mosquitto",
 }
 """Commands, settings and a folder that deploy/ names and that do not exist yet. What comes to exist must go from here."""
