@@ -121,10 +121,8 @@ def test_a_version_from_the_future_is_refused_and_a_broken_message_leaves_its_ne
     pack = pack_of([value(good), b"no arrow", value(future), value(good)], ARROW)
     decoded = RECEIVER.decode(pack)
     assert reports_of(decoded.batch) == [good, good]
-    assert [(r.code, m.place.offset, r.positions) for m, r in pack.refused(decoded.refusals)] == [
-        ("syntax", 1, [0]),
-        ("time", 2, [0]),
-    ]
+    told = [(r.code, m.place.offset, r.positions) for m, several in pack.refused(decoded.refusals) for r in several]
+    assert told == [("syntax", 1, []), ("time", 2, [0])]
 
 
 # -- others'
@@ -161,13 +159,13 @@ def test_what_is_wrong_with_a_json_message_is_its_own() -> None:
     pack = pack_of(values, JSON, ["a", "a", "a", "", "a"])
     decoded = RECEIVER.decode(pack)
     assert decoded.batch.device.to_list() == ["a", "c"]
-    refused = [(r.code, m.place.offset) for m, r in pack.refused(decoded.refusals)]
-    assert sorted(refused, key=lambda pair: pair[1]) == [("syntax", 1), ("wrong-device", 2), ("syntax", 4)]
+    refused = [(r.code, m.place.offset) for m, several in pack.refused(decoded.refusals) for r in several]
+    assert refused == [("syntax", 1), ("wrong-device", 2), ("syntax", 4)]
 
 
 def test_a_format_that_is_not_known_is_refused_with_the_name_of_the_header() -> None:
     pack = pack_of([b"x", b"y"], b"avro")
-    ((first, refusal), (second, _)) = pack.refused(RECEIVER.decode(pack).refusals)
+    ((first, (refusal,)), (second, _)) = pack.refused(RECEIVER.decode(pack).refusals)
     assert (first.place.offset, second.place.offset) == (0, 1)
     assert "widerow-format" in refusal.reason
 

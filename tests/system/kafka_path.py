@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import count
 
 from confluent_kafka import Consumer, TopicPartition
@@ -16,14 +16,16 @@ from widerow.codec.decoded import Decoded
 from widerow.codec.json import JsonDecoder
 from widerow.config import Backfill, Config, Kafka, Store
 from widerow.ingest.kafka.consume import Worker
+from widerow.ingest.kafka.letters import letters_to
 from widerow.ingest.kafka.produce import KafkaSink
-from widerow.ingest.kafka.receive import Incoming, Receiver
+from widerow.ingest.kafka.receive import Receiver
 from widerow.model.batch import Report, batch_of
-from widerow.model.errors import NotFound, Refusal
+from widerow.model.errors import NotFound
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, HOUR, SECOND, SystemClock, TimeSpan, whole_ms
 from widerow.ops.counters import Counters
 from widerow.pipeline.job import Job, Outcome
+from widerow.pipeline.letter import Filed
 from widerow.pipeline.pipeline import Pipeline, PipelineSettings
 from widerow.service import Service
 
@@ -40,7 +42,6 @@ class Path:
     front: Pipeline
     counters: Counters
     """The front's."""
-    letters: list[tuple[Incoming, Refusal]] = field(default_factory=list)
 
     def send(self, reports: Sequence[Reports], timeout_s: float = 60.0) -> list[Outcome]:
         """Each a job of its own; what became of them."""
@@ -73,7 +74,7 @@ class Path:
             self.service.pipeline,
             lambda name: tenants.current(name, clock.now_us()),
             Receiver(JsonDecoder(), clock),
-            lambda message, refusal: self.letters.append((message, refusal)),
+            letters_to(self.service.dead_letters),
             clock,
             self.service.counters,
         )
@@ -93,6 +94,11 @@ class Path:
         except NotFound:
             return []
         return [float(x) for x in points.number]
+
+    def letters(self) -> list[Filed]:
+        """The oldest first."""
+        store = self.service.dead_letters.store
+        return [store.get("acme", filed.id) for filed in reversed(list(store.newest("acme")))]
 
     def lag(self, topic: str | None = None) -> int:
         """Messages that are in Kafka and that no worker has committed, as Kafka itself sees it."""

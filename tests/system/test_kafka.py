@@ -137,7 +137,7 @@ def test_everything_sent_is_stored_once_and_the_offsets_follow(kafka: Kafka) -> 
         until(lambda: path.lag() == 0 and path.lag(backfill) == 0)
         assert path.stored("d0") == [-x for x in range(10)] + list(range(50))
         assert all(path.stored(device) == list(range(50)) for device in list(sent)[1:])
-        assert path.letters == []
+        assert path.letters() == []
         assert worker.trouble() == ""
         until(lambda: [lag_gauge(path, topic, p) for p in range(4)] == [0.0] * 4)
 
@@ -221,6 +221,28 @@ def test_workers_come_and_go_while_reports_flow_and_none_is_lost(kafka: Kafka) -
         assert _count(path, "lost") == 0
 
 
+def test_what_a_worker_refuses_is_kept_and_sent_again_after_the_fix(kafka: Kafka) -> None:
+    """Acknowledged by a front that did not know better: the tenant was closed to new devices meanwhile."""
+    with kafka_path(kafka) as path:
+        path.send([[path.report("new", 1), path.report("new", 2, ago_us=SECOND)], [path.report("known", 3)]])
+        catalog = path.service.catalog
+        catalog.devices.create(path.tenant, Device(name="known"))
+        tenant = catalog.tenants.update("acme", lambda tenant: replace(tenant, registers_devices=False))
+        kcat(kafka, "-P", "-t", path.config.kafka.topic, "-K", "|", given='acme/new|{"values": {"x": 4}}\n')
+        with path.worker():
+            until(lambda: path.lag() == 0)
+        assert path.stored("known") == [3]
+        letters = path.letters()
+        assert sorted((filed.letter.code, filed.letter.reports) for filed in letters) == [
+            ("unknown-device", 0),
+            ("unknown-device", 2),
+        ]
+        catalog.devices.create(tenant, Device(name="new"))
+        assert [path.service.replay.one(tenant, filed).outcome for filed in letters] == ["stored", "stored"]
+        assert sorted(path.stored("new")) == [1, 2, 4]
+        assert path.letters() == []
+
+
 def _count(path: Path, event: str) -> float:
     topic = path.config.kafka.topic
     return float(path.service.counters.kafka_rebalances.labels(topic, event)._value.get())
@@ -247,12 +269,17 @@ def test_kcat_writes_and_reads_the_topics_as_documented(kafka: Kafka) -> None:
         until(lambda: path.lag() == 0)
         assert path.stored("press 4") == [0, 1, 71.5]
         assert path.stored("own") == [3]
-        assert sorted(refusal.code for _, refusal in path.letters) == ["syntax", "wrong-device"]
+        told = sorted((filed.letter.code, filed.letter.device, filed.body.decode()) for filed in path.letters())
+        assert told == [
+            ("syntax", "press 4", lines[3].partition("|")[2]),
+            ("wrong-device", "press 4", lines[4].partition("|")[2]),
+        ]
+        assert {filed.letter.source.partition("/")[0] for filed in path.letters()} == {f"kafka:{topic}"}
         skipped = path.service.counters.kafka_skipped
         assert skipped.labels(topic, "unknown-tenant")._value.get() == 2
 
         path.send([[path.report("ours", 5)]])
         until(lambda: path.stored("ours") == [5])
         partition = int(partitions_of("acme", Names.of(["ours"]), 4)[0])
-        told = kcat(kafka, "-C", "-t", topic, "-p", str(partition), "-o", "-1", "-c", "1", "-f", "%k %h")
-        assert told.startswith("acme/ours widerow-format=arrow,widerow-tenant=acme,widerow-version-us=")
+        shown = kcat(kafka, "-C", "-t", topic, "-p", str(partition), "-o", "-1", "-c", "1", "-f", "%k %h")
+        assert shown.startswith("acme/ours widerow-format=arrow,widerow-tenant=acme,widerow-version-us=")

@@ -114,6 +114,7 @@ def require_kafka() -> None:
 def _worker(service: Service, settings: Config) -> Worker:
     from widerow.codec.json import JsonDecoder  # noqa: PLC0415
     from widerow.ingest.kafka.consume import Worker  # noqa: PLC0415
+    from widerow.ingest.kafka.letters import letters_to  # noqa: PLC0415
     from widerow.ingest.kafka.receive import Receiver  # noqa: PLC0415
 
     tenants, clock = service.catalog.tenants, service.clock
@@ -122,7 +123,7 @@ def _worker(service: Service, settings: Config) -> Worker:
         service.pipeline,
         lambda name: tenants.current(name, clock.now_us()),
         Receiver(JsonDecoder(), clock),
-        lambda _message, _refusal: None,
+        letters_to(service.dead_letters),
         clock,
         service.counters,
     )

@@ -31,5 +31,5 @@ class Origin:
 
     @property
     def is_document(self) -> bool:
-        """A JSON message whose topic says the device, so that its reports need not; refused and kept as a whole."""
-        return bool(self.device) and self.source.startswith("mqtt:") and self.media_type in JSON_TYPES
+        """A JSON message whose topic or key says the device, so that its reports need not; refused and kept as a whole."""
+        return bool(self.device) and self.source.startswith(("mqtt:", "kafka:")) and self.media_type in JSON_TYPES

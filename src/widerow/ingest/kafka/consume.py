@@ -52,8 +52,8 @@ _WARN_S = 10.0
 class Letters(Protocol):
     """Where refused reports are kept."""
 
-    def __call__(self, message: Incoming, refusal: Refusal) -> None:
-        """Durable on return, or over a cap. Raises `Unavailable`."""
+    def __call__(self, message: Incoming, refusals: Sequence[Refusal]) -> None:
+        """Durable on return, or over a cap. Raises `Unavailable`. A refusal without positions is of the whole message."""
 
 
 class Stream:
@@ -273,9 +273,9 @@ class Stream:
             try:
                 if isinstance(error, Rejected):
                     for message in pack.messages:
-                        self._letters(message, Refusal(error.code, str(error), ()))
-                for message, refusal in pack.refused(outcome.refusals):
-                    self._letters(message, refusal)
+                        self._letters(message, [Refusal(error.code, str(error), ())])
+                for message, refusals in pack.refused(outcome.refusals):
+                    self._letters(message, refusals)
             except WiderowError as failed:
                 self._try_again(pack, failed)
             else:

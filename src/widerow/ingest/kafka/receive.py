@@ -96,6 +96,8 @@ class Pack:
     attempts: int = 0
     starts: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     """Set by decoding: the position of the first report of each message."""
+    unread: frozenset[int] = frozenset()
+    """Set by decoding: messages that could not be read at all, or have no positions within."""
 
     @property
     def tenant(self) -> str:
@@ -105,16 +107,16 @@ class Pack:
     def sent_us(self) -> int:
         return max(message.sent_us for message in self.messages)
 
-    def refused(self, refusals: Iterable[Refusal]) -> list[tuple[Incoming, Refusal]]:
-        """Refusals by message, in its own positions."""
-        out = []
+    def refused(self, refusals: Iterable[Refusal]) -> list[tuple[Incoming, list[Refusal]]]:
+        """Refusals by message, in its own positions; without any, for the message as a whole."""
+        found: dict[int, list[Refusal]] = {}
         for refusal in refusals:
             at = np.asarray(refusal.positions, np.int64)
             owner = np.searchsorted(self.starts, at, side="right") - 1
             for i in np.unique(owner).tolist():
-                positions = (at[owner == i] - self.starts[i]).tolist()
-                out.append((self.messages[i], Refusal(refusal.code, refusal.reason, positions)))
-        return out
+                positions = [] if i in self.unread else (at[owner == i] - self.starts[i]).tolist()
+                found.setdefault(i, []).append(Refusal(refusal.code, refusal.reason, positions))
+        return [(self.messages[i], found[i]) for i in sorted(found)]
 
 
 def packs_of(messages: Iterable[Incoming], lane: Lane) -> list[Pack]:
@@ -147,7 +149,7 @@ class Receiver:
             return self._documents(pack)
         known = f"{ARROW.decode()} or {JSON.decode()}"
         reason = f"header {FORMAT} is {form[:40]!r}: give {known}, or leave it out for JSON"
-        pack.starts = np.arange(len(pack.messages))
+        pack.starts, pack.unread = _whole(pack)
         return Decoded(batch_of([]), (Refusal("syntax", reason, pack.starts.tolist()),))
 
     def _arrow(self, pack: Pack) -> Decoded:
@@ -155,7 +157,7 @@ class Receiver:
         batches: list[Batch] = []
         refusals: list[Refusal] = []
         starts = np.zeros(len(pack.messages), np.int64)
-        position = 0
+        position, unread = 0, set[int]()
         for i, message in enumerate(pack.messages):
             starts[i] = position
             version_us = whole_ms(message.stamp_us)
@@ -166,12 +168,13 @@ class Receiver:
             except Rejected as error:
                 refusals.append(Refusal(error.code if error.code in REFUSAL_CODES else "syntax", str(error), [position]))
                 position += 1
+                unread.add(i)
                 continue
             batch = decoded.batch
             refusals += [Refusal(r.code, r.reason, [position + at for at in r.positions]) for r in decoded.refusals]
             batches.append(replace(batch, position=batch.position + np.int32(position)))
             position += max(1, len(batch) + decoded.refused())
-        pack.starts = starts
+        pack.starts, pack.unread = starts, frozenset(unread)
         return Decoded(_merged(batches), tuple(refusals), apart=True)
 
     def _documents(self, pack: Pack) -> Decoded:
@@ -181,7 +184,7 @@ class Receiver:
         named = Coded.of([message.device for message in messages])
         nameless = np.array([not name for name in named.names], np.bool_)[named.codes]
         devices = Coded(named.names, np.where(nameless, -1, named.codes).astype(np.int32))
-        pack.starts = np.arange(len(messages))
+        pack.starts, pack.unread = _whole(pack)
         decoded = self._json.decode_documents(texts.data, texts.offsets, devices, now_us=_UNKNOWN_US, version_us=_UNKNOWN_US)
         batch = decoded.batch
         stamp_us = np.array([message.stamp_us for message in messages], np.int64)[batch.position]
@@ -192,6 +195,11 @@ class Receiver:
 
 _UNKNOWN_US = MAX_TIME_US
 """Stands for the time of a message while many are decoded at once."""
+
+
+def _whole(pack: Pack) -> tuple[Ints, frozenset[int]]:
+    """Each message has one position, its number."""
+    return np.arange(len(pack.messages)), frozenset(range(len(pack.messages)))
 
 
 def _merged(batches: Sequence[Batch]) -> Batch:
