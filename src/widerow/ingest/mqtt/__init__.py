@@ -1,0 +1,1 @@
+"""From an MQTT broker into the pipeline."""
