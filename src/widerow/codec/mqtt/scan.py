@@ -110,6 +110,8 @@ class Scanned:
     """Where the first byte is that was not used."""
     need: int
     """The size of the packet that begins there; 0 if that cannot be seen yet."""
+    more: bool
+    """Whether to scan on from `end`, because one scan takes only so many packets."""
     fault: MqttFault | None
 
 
@@ -144,6 +146,7 @@ class Scanner:
             [before for _, _, _, before in rows],
             end,
             need,
+            n == MOST_PUBLISHES or m == MOST_OTHERS,
             MqttFault(*_FAULTS[fault]) if fault else None,
         )
 

@@ -1,0 +1,123 @@
+"""A subscriber of an MQTT 5 broker, in a thread of its own, that speaks in blocks of messages.
+
+Rule 1: a message is acknowledged to the broker when `done` was called for it, and after all that came before it (see `window`).
+Whoever calls has made it durable, or knows that it never will be.
+Rule 2: the session outlives the connection. After a failure we connect again, waiting longer each time; what was not
+acknowledged is delivered again.
+Rule 3: memory is bounded: by the receive maximum, which the broker keeps, and by bytes, beyond which nothing is read.
+Rule 4: `stop` reads nothing more, waits a while for what is under way, and leaves the session as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import select
+import threading
+import time
+from collections.abc import Callable
+
+from widerow.codec.mqtt import MqttFault, Publishes
+from widerow.ingest.mqtt.connection import Bell, ClientSettings, Connection, Shared
+from widerow.ingest.mqtt.outbox import Outbox
+from widerow.ingest.mqtt.window import Block, Window
+from widerow.model.arrays import Ints
+from widerow.model.times import Clock
+from widerow.ops.counters import Counters
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 15.0
+
+
+class Client:
+    """Calls `received` with each block, from its own thread. All methods may be called from any thread."""
+
+    def __init__(
+        self, settings: ClientSettings, received: Callable[[Block], None], clock: Clock, counters: Counters
+    ) -> None:
+        self.settings = settings
+        self.trouble = "not connected yet"
+        """Why there is no connection; empty if there is one."""
+        self._received, self._clock, self._counters = received, clock, counters
+        self.window, self._bell = Window(), Bell()
+        self._shared = Shared(self.window, Outbox(settings.most_queued), self._bell, self._take, self._begin)
+        self._connected = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="mqtt")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, grace_s: float = 10.0) -> bool:
+        """Disconnect, at the latest after so long. Whether everything that was received was acknowledged."""
+        self._shared.stop_by_s = time.monotonic() + grace_s
+        self._bell.ring()
+        self._thread.join()
+        return self.window.is_empty()
+
+    def wait_connected(self, within_s: float) -> bool:
+        """Until the subscriptions are in force."""
+        return self._connected.wait(within_s)
+
+    def done(self, block: Block, rows: Ints) -> None:
+        """These messages of a block are durable, or refused for good. Harmless a second time, and after `stop`."""
+        if self.window.done(block, rows):
+            self._bell.ring()
+
+    def publish(self, topic: bytes, payload: bytes, *, retain: bool = False) -> bool:
+        """Send a message at quality of service 1, some time. False: the queue is full, and it was dropped."""
+        if not self._shared.outbox.put(topic, payload, retain=retain):
+            return False
+        self._bell.ring()
+        return True
+
+    # -- the thread
+
+    def _take(self, messages: Publishes) -> None:
+        again = int((messages.flags & 8).astype(bool).sum())
+        if again:
+            self._counters.mqtt_again.inc(again)
+        self._received(self.window.add(messages, self._clock.now_us()))
+
+    def _begin(self, resumed: bool) -> None:
+        self.trouble = ""
+        self._counters.mqtt_connected.set(1)
+        self._counters.mqtt_connections.labels("resumed" if resumed else "new").inc()
+        log.info("MQTT broker %s:%s: connected as %s", self.settings.host, self.settings.port, self.settings.client_id)
+        self._connected.set()
+
+    def _run(self) -> None:
+        failures = 0
+        while self._shared.stop_by_s is None:
+            self._connect()
+            if self._shared.stop_by_s is not None:
+                break
+            failures = 0 if self._connected.is_set() else failures + 1
+            self._connected.clear()
+            pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**failures) * random.uniform(0.5, 1.0)  # noqa: S311 - spread
+            where = f"{self.settings.host}:{self.settings.port}"
+            log.warning("MQTT broker %s: %s; again in %.1f s", where, self.trouble, pause_s)
+            self._pause(pause_s)
+        self._connected.clear()
+
+    def _connect(self) -> None:
+        """One connection, until it ends for whatever reason."""
+        try:
+            connection = Connection(self.settings, self._shared)
+            try:
+                connection.run()
+            finally:
+                connection.close()
+        except (OSError, MqttFault) as error:
+            self.trouble = str(error) or type(error).__name__
+        except Exception as error:  # the thread must go on: nothing was acknowledged, and all of it comes again
+            log.exception("the MQTT client failed")
+            self.trouble = f"internal error: {type(error).__name__}"
+        finally:
+            self._counters.mqtt_connected.set(0)
+
+    def _pause(self, seconds: float) -> None:
+        until_s = time.monotonic() + seconds
+        while self._shared.stop_by_s is None and (left_s := until_s - time.monotonic()) > 0:
+            select.select([self._bell.handle], [], [], left_s)
+            self._bell.hush()
