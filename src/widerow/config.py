@@ -212,6 +212,44 @@ class DeadLetters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mqtt:
+    url: str = _setting("", "The broker: `mqtt://[USER@]HOST[:1883]`, or `mqtts://` for TLS. Empty: none.")
+    username: str = _setting("", "User name, where the broker asks for one and the URL has none.")
+    password: str = _setting("", "Password. Better given by the environment than by a file.")
+    client_id: str = _setting(
+        "", "Name of the session at the broker: it stays the same, and each process has its own. `widerow-HOST` otherwise."
+    )
+    group: str = _setting("widerow", "Processes of one group share the messages; each message goes to one of them.")
+    session_expiry_s: int = _setting(
+        604_800,
+        "How long the broker keeps our session, and what waits in it, while we are away.",
+        low=60,
+        high=4_294_967_295,
+    )
+    receive_maximum: int = _setting(
+        10_000, "Messages that the broker sends before it waits for acknowledgements.", low=1, high=65_535
+    )
+    max_packet_mib: int = _setting(
+        32, "Largest packet that the broker may send us; it drops larger ones without a word.", low=1, high=255
+    )
+    max_payload_kib: int = _setting(
+        1024, "Largest payload; a larger one is refused with `too-large`, and the device is told.", low=1, high=262_144
+    )
+    max_unacked_mib: int = _setting(
+        64, "Messages received and not acknowledged; with more than that, nothing is read.", low=1, high=1 << 16
+    )
+    keep_alive_s: int = _setting(30, "A connection that is silent for twice as long has failed.", low=2, high=3600)
+    telemetry_topic: str = _setting("widerow/v1/{tenant}/{device}/telemetry", "Where devices publish their reports.")
+    status_topic: str = _setting(
+        "widerow/v1/{tenant}/{device}/status", "Where they, or their last wills, say `online` and `offline`."
+    )
+    errors_topic: str = _setting("widerow/v1/{tenant}/{device}/errors", "Where a device is told what was refused, and why.")
+    tls_ca: str = _setting("", "File with the authority that signed the broker's certificate; the system's otherwise.")
+    tls_cert: str = _setting("", "File with this client's certificate, where the broker asks for one.")
+    tls_key: str = _setting("", "File with its key, if it is not in the same file.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
     level: str = _setting("info", "One of debug, info, warning, error.")
 
@@ -230,6 +268,7 @@ class Config:
     query: Query = field(default_factory=Query)
     line: Line = field(default_factory=Line)
     dead_letters: DeadLetters = field(default_factory=DeadLetters)
+    mqtt: Mqtt = field(default_factory=Mqtt)
     log: Log = field(default_factory=Log)
 
 

@@ -76,6 +76,7 @@ def configuration(
     host: str | None = None,
     port: int | None = None,
     brokers: str | None = None,
+    mqtt: str | None = None,
 ) -> Config:
     """The configuration of a process that serves: file, environment, then options."""
     settings = load(_config_file(config, os.environ), os.environ)
@@ -86,7 +87,8 @@ def configuration(
         port=settings.http.port if port is None else port,
     )
     kafka = replace(settings.kafka, brokers=settings.kafka.brokers if brokers is None else brokers)
-    return replace(settings, store=replace(settings.store, url=store), http=http, kafka=kafka)
+    broker = replace(settings.mqtt, url=settings.mqtt.url if mqtt is None else mqtt)
+    return replace(settings, store=replace(settings.store, url=store), http=http, kafka=kafka, mqtt=broker)
 
 
 def load_config(config: Path | None) -> Config:

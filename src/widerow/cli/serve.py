@@ -7,6 +7,7 @@ import gc
 import logging
 import shlex
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,6 +50,15 @@ def serve(
     ] = None,
     host: Host = None,
     port: Port = None,
+    mqtt: Annotated[
+        str | None,
+        typer.Option(
+            "--mqtt",
+            metavar="URL",
+            help="Also take reports from a broker: mqtt://[USER@]HOST[:PORT], mqtts://... (mqtt.url).",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Take reports and answer questions, until stopped by Ctrl-C or SIGTERM.
 
@@ -57,7 +67,7 @@ def serve(
 
     Example: widerow serve --store rocksdb:/var/lib/widerow --port 8080
     """
-    settings = configuration(config, store=store, host=host, port=port)
+    settings = configuration(config, store=store, host=host, port=port, mqtt=mqtt)
     start_logging(settings.log.level)
     folder = store_folder(settings.store.url)
     refuse_if_served(folder)
@@ -77,16 +87,39 @@ def _serve(settings: Config, folder: Path | None) -> None:
             output.emit(f"widerow serves {settings.store.url} at {address}")
             explain_tokens(service, settings)
 
-        serve_http(
-            service,
-            host=settings.http.host,
-            port=settings.http.port,
-            socket_path=folder / SOCKET if folder else None,
-            on_ready=on_ready,
-        )
+        with mqtt_front(service, settings):
+            serve_http(
+                service,
+                host=settings.http.host,
+                port=settings.http.port,
+                socket_path=folder / SOCKET if folder else None,
+                on_ready=on_ready,
+            )
         # The rest takes a moment and is better not interrupted.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         output.note("stopping")
+
+
+@contextlib.contextmanager
+def mqtt_front(service: Service, settings: Config) -> Iterator[None]:
+    """Messages of the broker that the settings name go into the service, for as long as the context lasts."""
+    if not settings.mqtt.url:
+        yield
+        return
+    from widerow.ingest.mqtt.gateway import Gateway  # noqa: PLC0415
+
+    gateway = Gateway(
+        settings.mqtt,
+        pipeline=service.pipeline,
+        tenants=service.catalog.tenants,
+        clock=service.clock,
+        counters=service.counters,
+    )
+    gateway.start()
+    try:
+        yield
+    finally:
+        gateway.stop()
 
 
 def warm_up() -> None:

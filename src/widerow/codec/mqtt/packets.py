@@ -51,7 +51,9 @@ def connect(
 ) -> bytes:
     """CONNECT. A Topic Alias Maximum of 0 is said aloud: `scan` takes no aliases. `maximum_packet` 0: no limit."""
     flags = clean_start << 1
-    properties = struct.pack(">BI", _SESSION_EXPIRY, session_expiry_s) + struct.pack(">BH", _RECEIVE_MAXIMUM, receive_maximum)
+    properties = struct.pack(">BI", _SESSION_EXPIRY, session_expiry_s) + struct.pack(
+        ">BH", _RECEIVE_MAXIMUM, receive_maximum
+    )
     if maximum_packet:
         properties += struct.pack(">BI", _MAXIMUM_PACKET, maximum_packet)
     properties += struct.pack(">BH", _ALIAS_MAXIMUM, 0)

@@ -32,7 +32,14 @@ _FLAGS = np.array([255, 0, 0, 255, 0, 0, 2, 0, 2, 0, 2, 0, 0, 0, 0, 0], np.uint8
 
 _BYTE, _TWO, _FOUR, _VARINT, _TEXT, _PAIR, _ALIAS = range(1, 8)
 _PROPERTIES = np.zeros(256, np.uint8)
-for _kind, _numbers in {_BYTE: [0x01], _FOUR: [0x02], _TEXT: [0x03, 0x08, 0x09], _VARINT: [0x0B], _PAIR: [0x26], _ALIAS: [0x23]}.items():
+for _kind, _numbers in {
+    _BYTE: [0x01],
+    _FOUR: [0x02],
+    _TEXT: [0x03, 0x08, 0x09],
+    _VARINT: [0x0B],
+    _PAIR: [0x26],
+    _ALIAS: [0x23],
+}.items():
     _PROPERTIES[_numbers] = _kind
 _PROPERTIES.flags.writeable = _FLAGS.flags.writeable = False
 
@@ -65,7 +72,15 @@ class Publishes:
     payload_size: Ints
 
     def __post_init__(self) -> None:
-        columns = (self.data, self.identifier, self.flags, self.topic_at, self.topic_size, self.payload_at, self.payload_size)
+        columns = (
+            self.data,
+            self.identifier,
+            self.flags,
+            self.topic_at,
+            self.topic_size,
+            self.payload_at,
+            self.payload_size,
+        )
         for column in columns:
             frozen(column)
 
@@ -74,11 +89,11 @@ class Publishes:
 
     @property
     def dup(self) -> Flags:
-        return (self.flags & 8) != 0
+        return (self.flags & 8).astype(np.bool_)
 
     @property
     def retain(self) -> Flags:
-        return (self.flags & 1) != 0
+        return (self.flags & 1).astype(np.bool_)
 
     def topics(self) -> Names:
         return slices(self.data, self.topic_at, self.topic_size)

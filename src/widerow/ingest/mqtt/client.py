@@ -1,6 +1,6 @@
 """A subscriber of an MQTT 5 broker, in a thread of its own, that speaks in blocks of messages.
 
-Rule 1: a message is acknowledged to the broker when `done` was called for it, and after all that came before it (see `window`).
+Rule 1: a message is acknowledged to the broker when `done` was called for it, and after all that came before it (`window`).
 Whoever calls has made it durable, or knows that it never will be.
 Rule 2: the session outlives the connection. After a failure we connect again, waiting longer each time; what was not
 acknowledged is delivered again.
@@ -16,6 +16,8 @@ import select
 import threading
 import time
 from collections.abc import Callable
+
+import numpy as np
 
 from widerow.codec.mqtt import MqttFault, Publishes
 from widerow.ingest.mqtt.connection import Bell, ClientSettings, Connection, Shared
@@ -74,7 +76,7 @@ class Client:
     # -- the thread
 
     def _take(self, messages: Publishes) -> None:
-        again = int((messages.flags & 8).astype(bool).sum())
+        again = int(np.count_nonzero(messages.dup))
         if again:
             self._counters.mqtt_again.inc(again)
         self._received(self.window.add(messages, self._clock.now_us()))
@@ -86,11 +88,14 @@ class Client:
         log.info("MQTT broker %s:%s: connected as %s", self.settings.host, self.settings.port, self.settings.client_id)
         self._connected.set()
 
+    def _stopping(self) -> bool:
+        return self._shared.stop_by_s is not None
+
     def _run(self) -> None:
         failures = 0
-        while self._shared.stop_by_s is None:
+        while not self._stopping():
             self._connect()
-            if self._shared.stop_by_s is not None:
+            if self._stopping():
                 break
             failures = 0 if self._connected.is_set() else failures + 1
             self._connected.clear()
@@ -118,6 +123,6 @@ class Client:
 
     def _pause(self, seconds: float) -> None:
         until_s = time.monotonic() + seconds
-        while self._shared.stop_by_s is None and (left_s := until_s - time.monotonic()) > 0:
+        while not self._stopping() and (left_s := until_s - time.monotonic()) > 0:
             select.select([self._bell.handle], [], [], left_s)
             self._bell.hush()

@@ -1,0 +1,100 @@
+"""What becomes of messages that are refused: counted, filed, and said to the device on its `errors` topic.
+
+Rule 1: every refusal is counted by its code.
+Rule 2: a device is told of the first few, then of one a second; all together of a few hundred a second. The rest is counted.
+Nobody can use a refusal to make us send more than that.
+Rule 3: what a tenant we know sent is filed as a dead letter before it is acknowledged; a failure to do so is raised.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from widerow.ingest.mqtt.topics import Template
+from widerow.model.times import SECOND, Clock, format_time
+from widerow.ops.counters import Counters
+
+log = logging.getLogger(__name__)
+
+_DEVICE_BURST, _DEVICE_PER_S = 5.0, 1.0
+_ALL_BURST, _ALL_PER_S = 1_000.0, 200.0
+_LOG_BURST, _LOG_PER_S = 10.0, 0.2
+_MOST_DEVICES = 10_000
+_MOST_REASON = 1_000
+
+
+class DeadLetter(Protocol):
+    """Keeps a message that was refused. May raise `Unavailable`: then it is tried again."""
+
+    def __call__(self, *, tenant: str, device: str, source: str, body: bytes, code: str, reason: str) -> None: ...
+
+
+class Bucket:
+    """A token bucket."""
+
+    __slots__ = ("_at_us", "_burst", "_left", "_per_s")
+
+    def __init__(self, burst: float, per_s: float, now_us: int) -> None:
+        self._burst, self._per_s, self._left, self._at_us = burst, per_s, burst, now_us
+
+    def take(self, now_us: int) -> bool:
+        self._left = min(self._burst, self._left + max(0, now_us - self._at_us) * self._per_s / SECOND)
+        self._at_us = now_us
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+class Refusals:
+    """For one thread."""
+
+    def __init__(
+        self,
+        errors: Template,
+        publish: Callable[[bytes, bytes], bool],
+        clock: Clock,
+        counters: Counters,
+        dead_letter: DeadLetter | None,
+    ) -> None:
+        self._errors, self._publish, self._dead_letter = errors, publish, dead_letter
+        self._clock, self._counters = clock, counters
+        now_us = clock.now_us()
+        self._all, self._log = Bucket(_ALL_BURST, _ALL_PER_S, now_us), Bucket(_LOG_BURST, _LOG_PER_S, now_us)
+        self._devices: OrderedDict[tuple[str, str], Bucket] = OrderedDict()
+
+    def file(self, tenant: str, device: str, topic: bytes, payload: bytes, code: str, reason: str) -> None:
+        """A message of a tenant that exists. Raises what filing raises; nothing else was done then."""
+        if self._dead_letter is not None:
+            source = f"mqtt:{topic.decode(errors='replace')}"
+            self._dead_letter(tenant=tenant, device=device, source=source, body=payload, code=code, reason=reason)
+        self.tell(tenant, device, topic, code, reason)
+
+    def tell(self, tenant: str, device: str, topic: bytes, code: str, reason: str) -> None:
+        """Tell the device, if it may be told one more."""
+        self.count(topic, code, reason)
+        now_us = self._clock.now_us()
+        if not self._bucket(tenant, device, now_us).take(now_us) or not self._all.take(now_us):
+            self._counters.mqtt_errors.labels("limited").inc()
+            return
+        said = {"code": code, "reason": reason[:_MOST_REASON], "topic": topic.decode(), "time": format_time(now_us)}
+        sent = self._publish(self._errors.topic(tenant, device), msgspec.json.encode(said))
+        self._counters.mqtt_errors.labels("queued" if sent else "dropped").inc()
+
+    def count(self, topic: bytes, code: str, reason: str) -> None:
+        """What has no device that could be told."""
+        self._counters.mqtt_refused.labels(code).inc()
+        if self._log.take(self._clock.now_us()):
+            log.warning("MQTT message on %r refused: %s: %s", topic[:300], code, reason[:_MOST_REASON])
+
+    def _bucket(self, tenant: str, device: str, now_us: int) -> Bucket:
+        bucket = self._devices.pop((tenant, device), None) or Bucket(_DEVICE_BURST, _DEVICE_PER_S, now_us)
+        self._devices[tenant, device] = bucket
+        if len(self._devices) > _MOST_DEVICES:
+            self._devices.popitem(last=False)
+        return bucket
