@@ -214,11 +214,14 @@ class Connection:
         at, need, more = 0, 0, True
         while more:
             found = self._scanner.scan(self._buffer, at, self._filled)
+            first = found.others_before.count(0)  # a CONNACK and the first messages may come in one piece
+            for kind, body in found.others[:first]:
+                self._take(kind, body)
             if found.publishes is not None:
                 if self._state == _CONNECTING:
                     raise MqttFault("a PUBLISH came before the CONNACK", PROTOCOL)
                 self._shared.received(found.publishes)
-            for kind, body in found.others:
+            for kind, body in found.others[first:]:
                 self._take(kind, body)
             if found.fault is not None:
                 self._say(found.fault.reason_code)

@@ -26,7 +26,6 @@ from widerow.codec.mqtt import warm_up as warm_codec
 from widerow.config import Mqtt
 from widerow.ingest.mqtt.aside import Aside
 from widerow.ingest.mqtt.client import Client
-from widerow.ingest.mqtt.documents import decode_documents
 from widerow.ingest.mqtt.refusals import DeadLetter, Refusals
 from widerow.ingest.mqtt.settings import client_settings
 from widerow.ingest.mqtt.topics import OTHER, STATUS, TELEMETRY, Parsed, Template, Topics
@@ -176,8 +175,7 @@ class Gateway:
     def _decode(self, parcel: Parcel) -> Decoded:
         payloads = parcel.block.messages.payloads(parcel.rows)
         try:
-            return decode_documents(
-                self._json,
+            return self._json.decode_documents(
                 payloads.data,
                 payloads.offsets,
                 parcel.devices,

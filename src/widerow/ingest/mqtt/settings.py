@@ -26,15 +26,14 @@ def client_settings(config: Mqtt, telemetry: Template, status: Template) -> Clie
         url = urlsplit(config.url)
         port = url.port
     except ValueError as error:
-        raise ConfigError(f"mqtt.url is {config.url!r}: {error}") from None
+        raise ConfigError(f"mqtt.url cannot be read: {error}") from None
     if url.scheme not in _PORTS or not url.hostname or url.path.strip("/") or url.query:
-        raise ConfigError(f"mqtt.url is {config.url!r}: give mqtt://[USER@]HOST[:PORT], or mqtts:// for TLS")
-    if url.password is not None:
-        raise ConfigError("mqtt.url holds a password: give that by mqtt.password, or WIDEROW_MQTT_PASSWORD")
+        raise ConfigError(f"mqtt.url is of {url.scheme!r} and {url.hostname!r}: give mqtt://[USER@]HOST[:PORT], or mqtts:// for TLS")
     if not config.group or set(config.group) & set("/+#\0"):
         raise ConfigError(f"mqtt.group is {config.group!r}: give a name without / + #")
     username = config.username or unquote(url.username or "")
-    if config.password and not username:
+    password = config.password or unquote(url.password or "")
+    if password and not username:
         raise ConfigError("mqtt.password is given without mqtt.username")
     return ClientSettings(
         host=url.hostname,
@@ -45,7 +44,7 @@ def client_settings(config: Mqtt, telemetry: Template, status: Template) -> Clie
             Subscription(status.filter(), retain_handling=_IF_NEW),
         ),
         username=username or None,
-        password=config.password.encode() if config.password else None,
+        password=password.encode() if password else None,
         tls=_tls(config) if url.scheme == "mqtts" else None,
         session_expiry_s=config.session_expiry_s,
         receive_maximum=config.receive_maximum,

@@ -1,0 +1,209 @@
+"""Devices, a real broker, the gateway, an embedded store: what arrives, what is refused, what is never lost."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servers.mosquitto import PASSWORD, USER, Mosquitto, program
+from system.mqtt_site import Device, MqttSite, eventually, mqtt_site
+from widerow.model.errors import Overloaded, Unavailable
+
+
+@pytest.fixture(scope="module")
+def shared(mosquitto: Mosquitto, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqttSite]:
+    with mqtt_site(mosquitto, tmp_path_factory.mktemp("widerow"), max_payload_kib=64) as site:
+        yield site
+
+
+@pytest.fixture
+def site(shared: MqttSite) -> MqttSite:
+    shared.letters.clear()
+    shared.statuses.clear()
+    return shared
+
+
+@pytest.fixture
+def device(site: MqttSite) -> Iterator[Device]:
+    with Device(site.broker, listens=f"{site.prefix}/+/+/errors") as device:
+        yield device
+
+
+def report(value: float, at_ms: int | None = None) -> dict[str, Any]:
+    return {"time": time.time_ns() // 1_000_000 if at_ms is None else at_ms, "values": {"temp": value}}
+
+
+def test_a_paho_client_and_mosquitto_pub_are_devices(site: MqttSite, device: Device) -> None:
+    device.publish(site.topic("paho-1"), report(21.5))
+    login = ["-h", site.broker.host, "-p", str(site.broker.port), "-u", USER, "-P", PASSWORD, "-q", "1"]
+    command = [
+        str(program("mosquitto_pub", "mosquitto-clients")),
+        *login,
+        "-t",
+        site.topic("pub-1"),
+        "-m",
+        '{"values":{"temp":3}}',
+    ]
+    subprocess.run(command, check=True, timeout=20)
+    eventually(lambda: site.stored("paho-1") == [21.5] and site.stored("pub-1") == [3.0])
+
+
+def test_a_payload_may_be_an_array_and_name_its_own_device(site: MqttSite, device: Device) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    device.publish(site.topic("many"), [{"device": "many", **report(float(i), now_ms - i * 1000)} for i in range(100)])
+    eventually(lambda: site.stored("many") == [float(i) for i in reversed(range(100))])
+
+
+def test_names_with_slashes_and_wildcards_are_percent_encoded(site: MqttSite, device: Device) -> None:
+    device.publish(site.topic("Line 1%2FPress%237"), report(7.0))
+    eventually(lambda: site.stored("Line 1/Press#7") == [7.0])
+
+
+def test_what_is_refused_is_told_counted_and_filed_while_neighbours_pass(site: MqttSite, device: Device) -> None:
+    nowhere = site.topic("lost", tenant="nobody")
+    bad = {
+        site.topic("syntax"): (b'{"values": {', "syntax"),
+        site.topic("other"): (b'{"device": "somebody", "values": {"temp": 1}}', "wrong-device"),
+        site.topic("empty"): (b'{"values": {}}', "no-values"),
+        site.topic("large"): (b'{"values": {"text": "%s"}}' % (b"x" * (65 << 10)), "too-large"),
+        site.topic("future"): (b'{"time": "2099-01-01T00:00:00Z", "values": {"temp": 1}}', "future"),
+        nowhere: (b'{"values": {"temp": 1}}', "unknown-tenant"),
+    }
+    before = {code: site.refused(code) for _, code in bad.values()}
+    sent, now_ms = [], time.time_ns() // 1_000_000
+    for i, (topic, (payload, _)) in enumerate(bad.items()):
+        sent += [device.send(topic, payload), device.send(site.topic("good"), report(float(i), now_ms - i))]
+    for message in sent:
+        message.wait_for_publish(20)
+
+    eventually(lambda: len(site.stored("good")) == len(bad))
+    eventually(lambda: len(device.messages) == len(bad))
+    told = {message["topic"]: (topic, message["code"]) for topic, message in device.messages}
+    assert told == {topic: (topic.replace("telemetry", "errors"), code) for topic, (_, code) in bad.items()}
+    assert all(message["reason"] for _, message in device.messages)
+    assert {code: site.refused(code) - count for code, count in before.items()} == dict.fromkeys(before, 1)
+    filed = {letter["source"]: (letter["tenant"], letter["code"], letter["body"]) for letter in site.letters}
+    assert filed == {f"mqtt:{topic}": ("acme", code, body) for topic, (body, code) in bad.items() if topic != nowhere}
+    eventually(site.gateway.client.window.is_empty)  # acknowledged: none of it comes again
+
+
+def test_a_topic_that_names_nobody_is_acknowledged_and_counted(site: MqttSite, device: Device) -> None:
+    before = site.refused("topic")
+    device.publish(site.topic("a%62"), report(1.0))
+    eventually(lambda: site.refused("topic") == before + 1)
+    eventually(site.gateway.client.window.is_empty)
+
+
+def test_a_device_is_not_told_more_often_than_it_may_be(site: MqttSite, device: Device) -> None:
+    before = site.refused("syntax")
+    for message in [device.send(site.topic("noisy"), b"{") for _ in range(50)]:
+        message.wait_for_publish(20)
+    eventually(lambda: site.refused("syntax") == before + 50)
+    time.sleep(0.2)
+    assert 1 <= len(device.messages) <= 10
+
+
+def test_the_later_of_two_messages_that_contradict_each_other_wins(site: MqttSite, device: Device) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    for message in [device.send(site.topic("twice"), report(value, now_ms)) for value in (1.0, 2.0)]:
+        message.wait_for_publish(20)
+    eventually(lambda: site.stored("twice") == [2.0])
+    assert device.messages == []
+
+
+def test_status_says_who_is_online(site: MqttSite, device: Device) -> None:
+    device.publish(site.topic("s1", "status"), b"online", retain=True)
+    device.publish(site.topic("s2", "status"), {"status": "offline", "why": "last will"})
+    device.publish(site.topic("s3", "status"), b"sleepy")
+    eventually(lambda: len(site.statuses) == 2 and device.messages)
+    assert sorted(site.statuses) == [("acme", "s1", True), ("acme", "s2", False)]
+    assert [(topic, message["code"]) for topic, message in device.messages] == [(site.topic("s3", "errors"), "syntax")]
+
+
+def test_a_gateway_that_is_new_learns_the_status_that_was_kept(mosquitto: Mosquitto, tmp_path: Path) -> None:
+    with mqtt_site(mosquitto, tmp_path) as site, Device(mosquitto) as device:
+        site.gateway.stop()
+        device.publish(site.topic("kept", "status"), b"online", retain=True)
+        site.config = type(site.config)(**{**_fields(site.config), "client_id": f"{site.prefix}-new"})
+        site.start()
+        eventually(lambda: ("acme", "kept", True) in site.statuses)
+
+
+def _fields(config: Any) -> dict[str, Any]:
+    return {name: getattr(config, name) for name in config.__slots__}
+
+
+def test_what_the_pipeline_does_not_take_now_is_kept_and_tried_again(
+    mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mqtt_site(mosquitto, tmp_path) as site, Device(mosquitto) as device:
+        down = threading.Event()
+        down.set()
+        submit = site.service.pipeline.submit
+        causes: list[Unavailable] = [Overloaded("full"), Unavailable("the store does not answer")]
+
+        def sometimes(job: Any, *, wake: bool = True) -> None:
+            if down.is_set():
+                raise causes[len(job.tenant.name) % 2]
+            submit(job, wake=wake)
+
+        monkeypatch.setattr(site.service.pipeline, "submit", sometimes)
+        for i in range(20):
+            device.publish(site.topic(f"d{i}"), report(float(i)))
+        time.sleep(0.3)
+        assert not site.gateway.client.window.is_empty()
+        assert site.stored("d0") == []
+        down.clear()
+        eventually(lambda: all(site.stored(f"d{i}") == [float(i)] for i in range(20)))
+        eventually(site.gateway.client.window.is_empty)
+
+
+def test_what_was_not_acknowledged_comes_again_after_a_reconnect(
+    mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mqtt_site(mosquitto, tmp_path) as site, Device(mosquitto) as device:
+        submit = site.service.pipeline.submit
+
+        def never(_job: Any, *, wake: bool = True) -> None:
+            raise Overloaded(f"full {wake}")
+
+        monkeypatch.setattr(site.service.pipeline, "submit", never)
+        for i in range(20):
+            device.publish(site.topic(f"d{i}"), report(float(i)))
+        eventually(lambda: site.gateway.client.window.held_bytes > 0)
+        assert not site.gateway.stop(0.1)
+        monkeypatch.setattr(site.service.pipeline, "submit", submit)
+        site.start()
+        eventually(lambda: all(site.stored(f"d{i}") == [float(i)] for i in range(20)))
+        assert site.service.counters.registry.get_sample_value("widerow_mqtt_again_total") == 20
+        assert site.service.counters.registry.get_sample_value("widerow_mqtt_connections_total", {"session": "resumed"}) == 1
+
+
+def test_a_broker_that_restarts_is_found_again(mosquitto: Mosquitto, tmp_path: Path) -> None:
+    with mqtt_site(mosquitto, tmp_path) as site:
+        with Device(mosquitto) as device:
+            device.publish(site.topic("before"), report(1.0))
+            eventually(lambda: site.stored("before") == [1.0])
+        mosquitto.restart()
+        eventually(lambda: not site.gateway.trouble())
+        with Device(mosquitto) as device:
+            device.publish(site.topic("after"), report(2.0))
+            eventually(lambda: site.stored("after") == [2.0])
+
+
+def test_a_stop_waits_for_what_is_under_way(mosquitto: Mosquitto, tmp_path: Path) -> None:
+    with mqtt_site(mosquitto, tmp_path) as site, Device(mosquitto) as device:
+        for message in [device.send(site.topic(f"d{i}"), report(float(i))) for i in range(500)]:
+            message.wait_for_publish(20)
+        assert site.gateway.stop(10)
+        left = sum(site.stored(f"d{i}") == [] for i in range(500))
+        site.start()
+        eventually(lambda: all(site.stored(f"d{i}") for i in range(500)))
+        again = site.service.counters.registry.get_sample_value("widerow_mqtt_again_total")
+        assert again == 0, f"{again} of {left} were received and not acknowledged"
