@@ -10,5 +10,6 @@ sys.path.append(str(ROOT / "tests"))
 
 from servers.bigtable import Bigtable
 from servers.cassandra import Cassandra
+from servers.mosquitto import Mosquitto
 
-__all__ = ["Bigtable", "Cassandra"]
+__all__ = ["Bigtable", "Cassandra", "Mosquitto"]

@@ -15,6 +15,7 @@ from pathlib import Path
 from widerow.catalog.match import Match
 from widerow.codec import json as json_codec
 from widerow.codec import line as line_codec
+from widerow.codec import mqtt as mqtt_codec
 from widerow.codec.answer import JSON
 from widerow.codec.arrow import encode_arrow
 from widerow.codec.decoded import Decoded
@@ -48,6 +49,7 @@ def warm_up() -> None:
     line_codec.warm_up()
     json_codec.warm_up()
     partitions_of("warm", Names.of(("d1", "d2")), 2)
+    mqtt_codec.warm_up()
     with tempfile.TemporaryDirectory(prefix="widerow-warm-") as folder:
         config = Config(
             store=Store(url=f"rocksdb:{Path(folder) / 'store'}", cache_mib=8, write_buffer_mib=16, reserve_mib=0)

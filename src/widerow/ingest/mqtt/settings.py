@@ -28,7 +28,9 @@ def client_settings(config: Mqtt, telemetry: Template, status: Template) -> Clie
     except ValueError as error:
         raise ConfigError(f"mqtt.url cannot be read: {error}") from None
     if url.scheme not in _PORTS or not url.hostname or url.path.strip("/") or url.query:
-        raise ConfigError(f"mqtt.url is of {url.scheme!r} and {url.hostname!r}: give mqtt://[USER@]HOST[:PORT], or mqtts:// for TLS")
+        raise ConfigError(
+            f"mqtt.url is of {url.scheme!r} and {url.hostname!r}: give mqtt://[USER@]HOST[:PORT], or mqtts:// for TLS"
+        )
     if not config.group or set(config.group) & set("/+#\0"):
         raise ConfigError(f"mqtt.group is {config.group!r}: give a name without / + #")
     username = config.username or unquote(url.username or "")
