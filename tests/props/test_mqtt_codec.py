@@ -13,7 +13,7 @@ from reference import mqtt as reference
 from widerow.codec.mqtt import Scanner, packets
 from widerow.codec.mqtt.scan import MOST_PUBLISHES
 
-TEXTS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=20)
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
 TOPICS = TEXTS.filter(bool).map(str.encode)
 PAYLOADS = st.binary(max_size=300)
 

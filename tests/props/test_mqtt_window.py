@@ -18,7 +18,7 @@ def block_of(identifiers: list[int]) -> Publishes:
 
 
 def identifiers_of(sent: bytes) -> list[int]:
-    return np.frombuffer(sent, ">u2")[1::2].tolist()
+    return [int(name) for name in np.frombuffer(sent, ">u2")[1::2]]
 
 
 BLOCKS = st.lists(st.lists(st.integers(0, 65_535), min_size=1, max_size=6), min_size=1, max_size=5)

@@ -120,8 +120,9 @@ class Mosquitto(Server):
         """It says whether a client may connect, or that it may not."""
         with socket.create_connection((self.host, self.port), timeout=2) as plain:
             connection = self._tls.wrap_socket(plain, server_hostname="localhost") if self._tls else plain
-            connection.sendall(_CONNECT)
-            return connection.recv(2)[:1] == bytes([_CONNACK])
+            with connection:  # TLS takes the plain one over
+                connection.sendall(_CONNECT)
+                return connection.recv(2)[:1] == bytes([_CONNACK])
 
     def _tell(self, number: signal.Signals, answer: str) -> None:
         """Signal it, and wait until its log has one answer more."""

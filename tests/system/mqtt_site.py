@@ -71,7 +71,7 @@ class MqttSite:
 @contextmanager
 def mqtt_site(broker: Mosquitto, folder: Path, **settings: Any) -> Iterator[MqttSite]:
     prefix = f"t{uuid4().hex[:8]}"
-    topics = {f"{kind}_topic": f"{prefix}/{{tenant}}/{{device}}/{kind}" for kind in ("telemetry", "status", "errors")}
+    topics: Any = {f"{kind}_topic": f"{prefix}/{{tenant}}/{{device}}/{kind}" for kind in ("telemetry", "status", "errors")}
     config = replace(Mqtt(), url=broker.url(), client_id=prefix, group=prefix, session_expiry_s=600, **topics, **settings)
     with Service.open(config_at(folder)) as service:
         service.catalog.tenants.create(Tenant(name="acme"))

@@ -271,10 +271,10 @@ class Connection:
         self._state, self._resumed = _CONNECTED, answer.session_present
         self._keep_alive_s = float(answer.number(answers.SERVER_KEEP_ALIVE, self._settings.keep_alive_s)) or math.inf
         self._most_sent = answer.number(answers.RECEIVE_MAXIMUM, _MOST_SENT)
-        self._out += self._shared.outbox.again(dup=answer.session_present)
         # Also when there was a session: the settings may have changed, and asking twice is harmless.
         self._asked = self._shared.outbox.identifier()
         self._out += packets.subscribe(self._asked, self._settings.subscriptions)
+        self._out += self._shared.outbox.again(dup=answer.session_present)
 
     def _subscribed(self, answer: answers.Suback) -> None:
         if answer.identifier != self._asked or len(answer.reason_codes) != len(self._settings.subscriptions):

@@ -4,7 +4,8 @@ Rule 1: a message is acknowledged to the broker when its reports are durable, or
 counted, filed and told. What can be tried again (an overload, a store that does not answer) is, later and later, and stays
 unacknowledged: the receive maximum then slows the broker down.
 Rule 2: the topic says whose report it is. A payload that names another device is refused.
-Rule 3: messages of one tenant that arrive together are one job. None suffers for its neighbours: a job that is rejected whole is tried again in halves, and two messages that contradict each other are written one after the other.
+Rule 3: messages of one tenant that arrive together are one job. None suffers for its neighbours: a job that is rejected
+whole is tried again in halves, and two messages that contradict each other are written one after the other.
 Rule 4: the client's thread never waits for the store, except to learn of a tenant.
 """
 
