@@ -34,7 +34,6 @@ class MqttSite:
     service: Service
     config: Mqtt
     prefix: str
-    letters: list[dict[str, Any]] = field(default_factory=list)
     statuses: list[tuple[str, str, bool]] = field(default_factory=list)
     gateway: Gateway = field(init=False)
 
@@ -45,7 +44,7 @@ class MqttSite:
             tenants=self.service.catalog.tenants,
             clock=self.service.clock,
             counters=self.service.counters,
-            dead_letter=lambda **letter: self.letters.append(letter),
+            dead_letter=self.service.dead_letters.file,
             online=lambda tenant, device, is_online, _: self.statuses.append((tenant, device, is_online)),
         )
         self.gateway.start()

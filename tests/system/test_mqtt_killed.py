@@ -49,7 +49,8 @@ def test_a_server_that_is_killed_loses_nothing_that_the_broker_took(mosquitto: M
                 thread.join()
         assert min(map(len, taken.values())) == MESSAGES
 
-        with httpx.Client(base_url=victim.url, timeout=30, headers={"Authorization": f"Bearer {victim.tokens[tenant]}"}) as client:
+        token = {"Authorization": f"Bearer {victim.tokens[tenant]}"}
+        with httpx.Client(base_url=victim.url, timeout=30, headers=token) as client:
 
             def stored(name: str) -> list[float]:
                 answer = client.get(f"/v1/devices/{name}/series", params={"start": "-1h", "end": "now"})

@@ -114,6 +114,7 @@ def mqtt_front(service: Service, settings: Config) -> Iterator[None]:
         tenants=service.catalog.tenants,
         clock=service.clock,
         counters=service.counters,
+        dead_letter=service.dead_letters.file,
     )
     gateway.start()
     try:

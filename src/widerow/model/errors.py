@@ -181,6 +181,8 @@ REFUSAL_CODES = {
     "device-limit": "The tenant has as many devices as `limits.devices` allows.",
     "wrong-device": "The token or the topic is of one device only, and this is another.",
     "too-large": "The report is larger, or its message holds more reports, than one message may.",
+    "topic": "No tenant and device can be read from the topic.",
+    "unknown-tenant": "The topic names a tenant that does not exist.",
     "erased": "The report is older than the erasure of its device, tenant or metric.",
 }
 """The codes of refused reports, each with its meaning."""

@@ -95,6 +95,7 @@ class Gateway:
         self._unknown: dict[str, int] = {}
         self._aside = Aside()
         self.client = Client(client_settings(config, telemetry, status), self._received, clock, counters)
+        counters.mqtt_unacked.set_function(lambda: self.client.window.held_bytes)
         self._refusals = Refusals(errors, self.client.publish, clock, counters, dead_letter)
 
     def start(self) -> None:
@@ -111,9 +112,6 @@ class Gateway:
     def trouble(self) -> str:
         """Why nothing comes from the broker; empty if it can."""
         return f"no connection to the MQTT broker: {self.client.trouble}" if self.client.trouble else ""
-
-    def refresh_gauges(self) -> None:
-        self._counters.mqtt_unacked.set(self.client.window.held_bytes)
 
     # -- in, by the client's thread
 

@@ -18,6 +18,8 @@ import msgspec
 from widerow.ingest.mqtt.topics import Template
 from widerow.model.times import SECOND, Clock, format_time
 from widerow.ops.counters import Counters
+from widerow.pipeline.dead_letters import FILED_CODES
+from widerow.pipeline.origin import Origin
 
 log = logging.getLogger(__name__)
 
@@ -26,12 +28,13 @@ _ALL_BURST, _ALL_PER_S = 1_000.0, 200.0
 _LOG_BURST, _LOG_PER_S = 10.0, 0.2
 _MOST_DEVICES = 10_000
 _MOST_REASON = 1_000
+_FILED = FILED_CODES | {"internal"}
 
 
 class DeadLetter(Protocol):
-    """Keeps a message that was refused. May raise `Unavailable`: then it is tried again."""
+    """`DeadLetters.file`. May raise `Unavailable`: then it is tried again."""
 
-    def __call__(self, *, tenant: str, device: str, source: str, body: bytes, code: str, reason: str) -> None: ...
+    def __call__(self, tenant: str, origin: Origin, code: str, reason: str) -> None: ...
 
 
 class Bucket:
@@ -70,9 +73,11 @@ class Refusals:
 
     def file(self, tenant: str, device: str, topic: bytes, payload: bytes, code: str, reason: str) -> None:
         """A message of a tenant that exists. Raises what filing raises; nothing else was done then."""
-        if self._dead_letter is not None:
+        if self._dead_letter is not None and code in _FILED:
             source = f"mqtt:{topic.decode(errors='replace')}"
-            self._dead_letter(tenant=tenant, device=device, source=source, body=payload, code=code, reason=reason)
+            # The broker forgets a message that was acknowledged: its letter must be on disk by then.
+            origin = Origin(source, "application/json", "ms", "", payload, device, durable=True)
+            self._dead_letter(tenant, origin, code, reason)
         self.tell(tenant, device, topic, code, reason)
 
     def tell(self, tenant: str, device: str, topic: bytes, code: str, reason: str) -> None:
