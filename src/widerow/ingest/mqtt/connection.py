@@ -70,8 +70,8 @@ class Bell:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self.handle)
 
-    def close(self) -> None:
-        os.close(self.handle)
+    def __del__(self) -> None:
+        os.close(self.handle)  # not before: what is under way when a client stops rings it later
 
 
 @dataclass(slots=True)

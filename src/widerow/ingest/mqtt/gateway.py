@@ -6,13 +6,14 @@ unacknowledged: the receive maximum then slows the broker down.
 Rule 2: the topic says whose report it is. A payload that names another device is refused.
 Rule 3: messages of one tenant that arrive together are one job. None suffers for its neighbours: a job that is rejected
 whole is tried again in halves, and two messages that contradict each other are written one after the other.
-Rule 4: the client's thread never waits for the store, except to learn of a tenant.
+Rule 4: the client's thread never waits for the store, so that the connection outlives a store that does not answer.
 """
 
 from __future__ import annotations
 
 import logging
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -125,7 +126,10 @@ class Gateway:
             self._counters.mqtt_messages.labels(name).inc(len(rows))
             if kind == TELEMETRY:
                 for parcel in self._parcels(block, parsed, rows[fits[rows]]):
-                    self._submit(parcel)
+                    if self._tenants.at_hand(parcel.tenant, block.received_us) is not None:
+                        self._submit(parcel)
+                    else:
+                        self._aside.put(partial(self._submit, parcel))
                 for parcel in self._parcels(block, parsed, rows[~fits[rows]]):
                     self._aside.put(partial(self._refuse_large, parcel))
             elif kind == STATUS:
@@ -225,9 +229,11 @@ class Gateway:
         self.client.done(parcel.block, np.delete(parcel.rows, bad))
         refused = [Refusal(r.code, r.reason, np.setdiff1d(r.positions, again).tolist()) for r in refusals]
         self._refuse(parcel, [r for r in refused if len(r)])
-        for k, position in enumerate(again.tolist()):
-            newer_us = max(whole_ms(self._clock.now_us()), parcel.version_us) + (k + 1) * MS
-            self._submit(parcel.part(np.array([position]), newer_us))
+        later: Counter[str] = Counter()
+        for position in again.tolist():
+            device = parcel.devices[position]
+            later[device] += 1
+            self._submit(parcel.part(np.array([position]), parcel.version_us + later[device] * MS))
 
     def _refuse(self, parcel: Parcel, refusals: list[Refusal]) -> None:
         """The messages at these positions of a parcel; each is acknowledged once all that is wrong with it is filed."""
