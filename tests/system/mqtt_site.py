@@ -85,12 +85,15 @@ def mqtt_site(broker: Mosquitto, folder: Path, **settings: Any) -> Iterator[Mqtt
 class Device:
     """A device as people write them: paho, MQTT 5, quality of service 1."""
 
-    def __init__(self, broker: Mosquitto, *, listens: str = "") -> None:
+    def __init__(self, broker: Mosquitto, *, listens: str = "", user: str = USER, password: str = PASSWORD) -> None:
         self.messages: list[tuple[str, dict[str, Any]]] = []
+        self.answers: list[int] = []
+        """The reason code of each PUBACK."""
         self._ready = threading.Event()
         self._client = Paho(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
-        self._client.username_pw_set(USER, PASSWORD)
+        self._client.username_pw_set(user, password)
         self._client.on_message = self._heard
+        self._client.on_publish = lambda _client, _data, _mid, code, _properties: self.answers.append(code.value)
         self._client.on_subscribe = lambda *_: self._ready.set()
         self._client.connect(broker.host, broker.port)
         self._client.loop_start()

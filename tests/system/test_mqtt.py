@@ -15,6 +15,8 @@ from servers.mosquitto import PASSWORD, USER, Mosquitto, program
 from system.mqtt_site import Device, MqttSite, eventually, mqtt_site
 from widerow.model.errors import Overloaded, Unavailable
 
+NOT_AUTHORIZED = 0x87
+
 
 @pytest.fixture(scope="module")
 def shared(mosquitto: Mosquitto, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqttSite]:
@@ -70,7 +72,7 @@ def test_what_is_refused_is_told_counted_and_filed_while_neighbours_pass(site: M
         site.topic("syntax"): (b'{"values": {', "syntax"),
         site.topic("other"): (b'{"device": "somebody", "values": {"temp": 1}}', "wrong-device"),
         site.topic("empty"): (b'{"values": {}}', "no-values"),
-        site.topic("large"): (b'{"values": {"text": "%s"}}' % (b"x" * (65 << 10)), "too-large"),
+        site.topic("large"): (b'{"values": {"text": "%s"}}' % (b"x" * (10 << 20)), "too-large"),
         site.topic("future"): (b'{"time": "2099-01-01T00:00:00Z", "values": {"temp": 1}}', "future"),
         nowhere: (b'{"values": {"temp": 1}}', "unknown-tenant"),
     }
@@ -93,6 +95,17 @@ def test_what_is_refused_is_told_counted_and_filed_while_neighbours_pass(site: M
     wanted = {topic: what for topic, what in bad.items() if topic != nowhere}
     assert filed == {f"mqtt:{topic}": (topic.split("/")[2], code, body[:1000]) for topic, (body, code) in wanted.items()}
     eventually(site.gateway.client.window.is_empty)  # acknowledged: none of it comes again
+
+
+def test_a_topic_that_the_broker_forbids_is_refused_by_the_broker_and_the_device_is_told(site: MqttSite) -> None:
+    own = site.topic("own")
+    site.broker.allow(f"{site.prefix}-own", "secret", f"topic write {own}")
+    with Device(site.broker, user=f"{site.prefix}-own", password="secret") as device:
+        device.publish(site.topic("another"), report(1.0))
+        device.publish(own, report(2.0))
+        eventually(lambda: site.stored("own") == [2.0])
+        eventually(lambda: device.answers == [NOT_AUTHORIZED, 0])
+    assert site.stored("another") == []
 
 
 def test_a_topic_that_names_nobody_is_acknowledged_and_counted(site: MqttSite, device: Device) -> None:
