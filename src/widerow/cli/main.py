@@ -25,6 +25,7 @@ from widerow.cli import (
     latest,
     metric,
     migrate,
+    mqtt,
     query,
     schema,
     serve,
@@ -77,6 +78,7 @@ query.add_to(app)
 latest.add_to(app)
 app.add_typer(fleet.app, name="fleet")
 app.add_typer(deadletters.app, name="deadletters")
+app.add_typer(mqtt.app, name="mqtt")
 app.add_typer(schema.app, name="schema")
 migrate.add_to(app)
 verify.add_to(app)

@@ -99,6 +99,11 @@ def operator_client(command: Callable[..., None]) -> Callable[..., None]:
     return _with_session(command, creates=True)
 
 
+def operator_question(command: Callable[..., None]) -> Callable[..., None]:
+    """The same for commands that ask about all tenants, and make no store."""
+    return _with_session(command)
+
+
 _SHARED = {
     "server": (ServerOption, None),
     "token": (TokenOption, None),
