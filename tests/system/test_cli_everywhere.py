@@ -131,6 +131,11 @@ def _devices(place: Place, folder: Path) -> None:
     place.run("device", "delete", "good", "--tenant", "acme", code=2)
     place.run("device", "delete", "good", "--tenant", "acme", "--yes")
     place.run("device", "show", "good", "--tenant", "acme", code=1)
+    out = folder / f"broker-{len(list(folder.iterdir()))}"
+    place.run("mqtt", "config", "--out", str(out), "--devices", "all", keep=False)
+    assert len((out / "passwd").read_text().splitlines()) == 2 + len(
+        json.loads(place.run("device", "list", "--tenant", "acme", "--json", keep=False))
+    )
 
 
 def _steps(place: Place, folder: Path, device: str, span: tuple[str, ...]) -> None:
