@@ -21,10 +21,11 @@ from typer.testing import CliRunner
 
 from servers.mosquitto import Mosquitto
 from widerow.cli.main import app
-from widerow.ingest.mqtt.mosquitto import TELEMETRY
+from widerow.config import Mqtt
 from widerow.ingest.mqtt.topics import Template
 
 WITHIN_S = 10.0
+TELEMETRY, STATUS, ERRORS = Mqtt().telemetry_topic, Mqtt().status_topic, Mqtt().errors_topic
 EVERY_REPORT = Template("t", TELEMETRY).filter()
 
 

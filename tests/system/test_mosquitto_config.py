@@ -14,9 +14,9 @@ import pytest
 
 from servers.fixtures import had
 from servers.mosquitto import Mosquitto, program
-from system.configured_broker import EVERY_REPORT, WITHIN_S, Configured
+from system.configured_broker import ERRORS, EVERY_REPORT, STATUS, TELEMETRY, WITHIN_S, Configured
 from widerow.config import Config, Store
-from widerow.ingest.mqtt.mosquitto import ERRORS, GATEWAY, STATUS, TELEMETRY, User
+from widerow.ingest.mqtt.mosquitto import GATEWAY, User
 from widerow.ingest.mqtt.topics import Template
 from widerow.model.names import Names
 from widerow.model.tenant import Tenant

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from widerow.cli.main import app
-from widerow.config import Config, Store
+from widerow.config import Config, Mqtt, Store
 from widerow.ingest.mqtt.mosquitto import (
     GATEWAY,
     Listener,
@@ -61,14 +61,16 @@ def test_the_shipped_files_are_those_that_are_tested() -> None:
     text = configuration(Path("/etc/mosquitto/widerow"), Path("/var/lib/mosquitto"), listener)
     assert (SHIPPED / "mosquitto.conf").read_text() == text
     users = [User(), User("acme"), User("acme", "press-7"), User("acme", "Conveyor/Batch Qty")]
-    assert (SHIPPED / "acl").read_text() == access(users, Topics.of())
+    assert (SHIPPED / "acl").read_text() == access(users, Topics.of(Mqtt()))
 
 
-def test_topics_of_ones_own_are_in_the_rules() -> None:
-    topics = Topics.of("plant/{tenant}/in/{device}", "plant/{tenant}/on/{device}", "plant/{tenant}/bad/{device}")
-    text = access([User("acme", "a/b")], topics)
-    assert "topic write plant/acme/in/a%2Fb\n" in text
-    assert "topic read plant/acme/bad/a%2Fb\n" in text
+def test_topics_of_ones_own_are_in_the_rules(store: str, tmp_path: Path) -> None:
+    config = tmp_path / "widerow.toml"
+    config.write_text('[mqtt]\ntelemetry_topic = "plant/{tenant}/in/{device}"\n')
+    made(store, tmp_path, "--tenant", "acme", "--devices", "all", "--config", str(config))
+    text = (tmp_path / "acl").read_text()
+    assert "topic read plant/+/in/+\n" in text
+    assert "topic write plant/acme/in/Conveyor%2FBatch Qty: 50%25 %2B%23\n" in text
 
 
 # -- the command

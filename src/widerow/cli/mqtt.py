@@ -93,7 +93,7 @@ def config(
     for path in (folder, data, *filter(None, (listener.cert, listener.key, listener.ca))):
         if "\n" in str(path):
             raise Misused(f"{str(path)!r}: mosquitto cannot be told of a path with a line break")
-    topics = mosquitto.Topics.of()
+    topics = mosquitto.Topics.of(session.config.mqtt)
     with _as_failure():
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         entries = mosquitto.read_passwords(_text(folder / PASSWORDS))

@@ -23,6 +23,7 @@ from widerow.cli import output
 from widerow.cli.api import Api
 from widerow.cli.connect import connect, resolve
 from widerow.cli.failure import Failed, Misused
+from widerow.config import Config
 
 _PANEL = "Whom to speak to"
 ServerOption = Annotated[
@@ -68,6 +69,7 @@ class Session:
 
     api: Api
     as_json: bool
+    config: Config
 
     def show(self, value: Any, draw: Callable[[Any], None]) -> None:
         """The result: as JSON if that was asked for, otherwise as `draw` draws it."""
@@ -122,8 +124,9 @@ def _with_session(
     def run(**given: Any) -> None:
         chosen = {name: given.pop(name) for name in shared}
         as_json, of_tenant = chosen.pop("as_json"), chosen.pop("tenant", None)
-        with connect(resolve(**chosen), tenant=of_tenant, creates=creates, writes=writes) as api:
-            command(Session(api, as_json), **given)
+        where = resolve(**chosen)
+        with connect(where, tenant=of_tenant, creates=creates, writes=writes) as api:
+            command(Session(api, as_json, where.config), **given)
 
     # typer reads options from a signature: the command's own without the session, then the shared ones.
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]

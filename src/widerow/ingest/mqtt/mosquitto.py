@@ -20,14 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from widerow.config import Mqtt
 from widerow.ingest.mqtt.topics import Template, encode_name
 
 GATEWAY = "widerow.gateway"
 """The user that gateways connect as. No tenant can have a name with a dot."""
-
-TELEMETRY = "widerow/v1/{tenant}/{device}/telemetry"
-STATUS = "widerow/v1/{tenant}/{device}/status"
-ERRORS = "widerow/v1/{tenant}/{device}/errors"
 
 _ITERATIONS = 101
 """As `mosquitto_passwd` does. More would help against guessing, and nobody guesses 160 random bits."""
@@ -65,12 +62,12 @@ class Topics:
     errors: Template
 
     @classmethod
-    def of(cls, telemetry: str = TELEMETRY, status: str = STATUS, errors: str = ERRORS) -> Topics:
+    def of(cls, config: Mqtt) -> Topics:
         """Raises ConfigError for what is no template."""
         return cls(
-            Template("mqtt.telemetry_topic", telemetry),
-            Template("mqtt.status_topic", status),
-            Template("mqtt.errors_topic", errors),
+            Template("mqtt.telemetry_topic", config.telemetry_topic),
+            Template("mqtt.status_topic", config.status_topic),
+            Template("mqtt.errors_topic", config.errors_topic),
         )
 
 
