@@ -106,7 +106,7 @@ class Client:
         self._client.on_message = self._message
         self._client.on_publish = self._acknowledged
         self._client.on_subscribe = self._acknowledged
-        lasting = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        lasting = Properties(PacketTypes.CONNECT)
         lasting.SessionExpiryInterval = 600 if keeps else 0
         host = "localhost" if at.tls else at.broker.host
         self._client.connect(host, at.broker.port, clean_start=not keeps, properties=lasting)
