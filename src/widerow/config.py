@@ -219,7 +219,11 @@ class Mqtt:
     client_id: str = _setting(
         "", "Name of the session at the broker: it stays the same, and each process has its own. `widerow-HOST` otherwise."
     )
-    group: str = _setting("widerow", "Processes of one group share the messages; each message goes to one of them.")
+    group: str = _setting(
+        "widerow",
+        "Processes of one group share the messages; each message goes to one of them. Empty: there is one process, and it "
+        "has all of them.",
+    )
     session_expiry_s: int = _setting(
         604_800,
         "How long the broker keeps our session, and what waits in it, while we are away.",

@@ -12,7 +12,7 @@ import typer
 from widerow.cli import output
 from widerow.cli.connect import configuration, store_folder
 from widerow.cli.failure import Misused
-from widerow.cli.serve import ConfigFile, Host, Port, obey_signals, start_logging, warm_up
+from widerow.cli.serve import Broker, ConfigFile, Host, Port, mqtt_front, obey_signals, start_logging, warm_up
 from widerow.cli.worker import Brokers, CreateTopics, Store, require_kafka
 from widerow.config import Config
 
@@ -32,6 +32,7 @@ def gateway(
     store: Store = None,
     brokers: Brokers = None,
     create_topics: CreateTopics = False,
+    mqtt: Broker = None,
     host: Host = None,
     port: Port = None,
 ) -> None:
@@ -42,14 +43,14 @@ def gateway(
 
     Example: widerow gateway --brokers kafka:9092 --store cassandra://node/widerow --port 8080
     """
-    settings = configuration(config, store=store, host=host, port=port, brokers=brokers)
+    settings = configuration(config, store=store, host=host, port=port, brokers=brokers, mqtt=mqtt)
     start_logging(settings.log.level)
     refuse_embedded(settings, "gateway")
     with contextlib.suppress(KeyboardInterrupt):  # before it listens; afterwards the signals are the server's
         obey_signals()
         if not settings.kafka.brokers:
             raise Misused("widerow gateway hands reports to Kafka, and there is none", todo="give --brokers HOST:PORT")
-        with opened_front(settings, create_topics=create_topics) as service:
+        with opened_front(settings, create_topics=create_topics) as service, mqtt_front(service, settings):
             serve_front(service, settings, "hands reports to Kafka")
 
 

@@ -32,6 +32,16 @@ Port = Annotated[
     typer.Option("--port", min=0, max=65535, help="The port, 0 for a free one (http.port).", show_default=False),
 ]
 
+Broker = Annotated[
+    str | None,
+    typer.Option(
+        "--mqtt",
+        metavar="URL",
+        help="Take reports from an MQTT broker: mqtt://[USER@]HOST[:PORT], mqtts://... (mqtt.url).",
+        show_default=False,
+    ),
+]
+
 
 def add_to(app: typer.Typer) -> None:
     app.command("serve")(serve)
@@ -50,15 +60,7 @@ def serve(
     ] = None,
     host: Host = None,
     port: Port = None,
-    mqtt: Annotated[
-        str | None,
-        typer.Option(
-            "--mqtt",
-            metavar="URL",
-            help="Also take reports from a broker: mqtt://[USER@]HOST[:PORT], mqtts://... (mqtt.url).",
-            show_default=False,
-        ),
-    ] = None,
+    mqtt: Broker = None,
 ) -> None:
     """Take reports and answer questions, until stopped by Ctrl-C or SIGTERM.
 

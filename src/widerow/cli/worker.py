@@ -70,6 +70,7 @@ def worker(
 def _work(settings: Config, folder: Path | None, *, create_topics: bool) -> None:
     require_kafka()
     from widerow.ingest.kafka.connect import ensure_topics  # noqa: PLC0415
+    from widerow.rollup.crew import shards_of_partitions  # noqa: PLC0415
     from widerow.server.routes import HEALTH, ROUTES  # noqa: PLC0415
     from widerow.server.run import serve as serve_http  # noqa: PLC0415
     from widerow.service import Service  # noqa: PLC0415
@@ -79,6 +80,8 @@ def _work(settings: Config, folder: Path | None, *, create_topics: bool) -> None
         warm_up()
         stop = threading.Event()
         crew = _worker(service, settings)
+        if (members := service.pyramid.crew) is not None:
+            crew.tell(lambda ours, count: members.take_over(shards_of_partitions(ours, count)))
         watch = threading.Thread(target=_stop_when_failed, args=(crew, stop), name="kafka-watch")
 
         try:

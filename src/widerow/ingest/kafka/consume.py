@@ -24,7 +24,7 @@ from typing import Protocol, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from widerow.config import Config
-from widerow.ingest.kafka.connect import client_settings, failure, topics
+from widerow.ingest.kafka.connect import client_settings, failure, partition_counts, topics
 from widerow.ingest.kafka.offsets import Line
 from widerow.ingest.kafka.receive import Incoming, Pack, Receiver, incoming, packs_of
 from widerow.model.check import check_tenant
@@ -85,6 +85,8 @@ class Stream:
         self._paused = False
         self._stopping = False
         self._commit_s = self._look_s = self._ask_s = 0.0
+        self.assigned: Callable[[Sequence[int], int], None] = lambda _ours, _count: None
+        """Told which partitions are ours, and of how many, whenever that changes."""
         self.failure: WiderowError | None = None
         """Why the thread ended, unless it was told to."""
         self._consumer = self._connect()
@@ -349,6 +351,16 @@ class Stream:
         consumer.incremental_assign(list(partitions))
         if self._paused and partitions:
             consumer.pause(list(partitions))
+        self._tell()
+
+    def _tell(self) -> None:
+        """Topics may get more partitions at any time; then everybody is assigned anew, and asks."""
+        try:
+            count = partition_counts(self._consumer, self._kafka)[self._lane]
+        except WiderowError as error:
+            self._warn("count", "%s: the number of its partitions is not known: %s", self._topic, error)
+            return
+        self.assigned(sorted(self._lines), max(1, count))
 
     def _on_revoke(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
         self._counters.kafka_rebalances.labels(self._topic, "revoked").inc()
@@ -380,6 +392,7 @@ class Stream:
             self._lines.pop(line.partition, None)
             with suppress(KeyError):
                 self._counters.kafka_lag.remove(line.topic, str(line.partition))
+        self._tell()
 
     # -- what others can see
 
@@ -435,6 +448,12 @@ class Worker:
     def start(self) -> None:
         for stream in self.streams:
             stream.start()
+
+    def tell(self, assigned: Callable[[Sequence[int], int], None]) -> None:
+        """`assigned` is told which partitions of the live topic are ours, and of how many, whenever that changes. To be
+        called before `start`.
+        """
+        self.streams[0].assigned = assigned
 
     def close(self) -> None:
         """Finish what was begun, commit, and leave the group. Before the pipeline is closed."""

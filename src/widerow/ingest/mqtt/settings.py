@@ -19,8 +19,10 @@ _IF_NEW = 1
 def client_settings(config: Mqtt, telemetry: Template, status: Template) -> ClientSettings:
     """Raises `ConfigError` for what cannot be connected to.
 
-    Telemetry is shared among all gateways of the group. Status is not: a shared subscription gets no retained messages, and
-    two gateways that share a device's messages could store `online` and `offline` in the wrong order.
+    Telemetry is shared among all gateways of the group; without a group the one gateway there is has it for itself, by a
+    subscription that brokers keep over a restart, which not all do with shared ones. Status is never shared: a shared
+    subscription gets no retained messages, and two gateways that share a device's messages could store `online` and
+    `offline` in the wrong order.
     """
     try:
         url = urlsplit(config.url)
@@ -31,7 +33,7 @@ def client_settings(config: Mqtt, telemetry: Template, status: Template) -> Clie
         raise ConfigError(
             f"mqtt.url is of {url.scheme!r} and {url.hostname!r}: give mqtt://[USER@]HOST[:PORT], or mqtts:// for TLS"
         )
-    if not config.group or set(config.group) & set("/+#\0"):
+    if set(config.group) & set("/+#\0"):
         raise ConfigError(f"mqtt.group is {config.group!r}: give a name without / + #")
     username = config.username or unquote(url.username or "")
     password = config.password or unquote(url.password or "")
@@ -42,7 +44,7 @@ def client_settings(config: Mqtt, telemetry: Template, status: Template) -> Clie
         port=port or _PORTS[url.scheme],
         client_id=config.client_id or f"widerow-{socket.gethostname()}",
         subscriptions=(
-            Subscription(telemetry.filter(config.group)),
+            Subscription(telemetry.filter(config.group) if config.group else telemetry.filter()),
             Subscription(status.filter(), retain_handling=_IF_NEW),
         ),
         username=username or None,
