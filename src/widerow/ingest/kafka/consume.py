@@ -86,7 +86,8 @@ class Stream:
         self._stopping = False
         self._commit_s = self._look_s = self._ask_s = 0.0
         self.assigned: Callable[[Sequence[int], int], None] = lambda _ours, _count: None
-        """Told which partitions are ours, and of how many, whenever that changes."""
+        """Told which partitions are ours, and of how many, soon after that changes."""
+        self._changed = False
         self.failure: WiderowError | None = None
         """Why the thread ended, unless it was told to."""
         self._consumer = self._connect()
@@ -167,6 +168,8 @@ class Stream:
         if now_s >= self._look_s:
             self._look_s = now_s + _LOOK_S
             self._look(now_s)
+            if self._changed:
+                self._tell()
 
     def _wait_for_room(self) -> None:
         """For a moment: pausing throws away what was fetched ahead. Then pause."""
@@ -351,14 +354,18 @@ class Stream:
         consumer.incremental_assign(list(partitions))
         if self._paused and partitions:
             consumer.pause(list(partitions))
-        self._tell()
+        self._changed = True
 
     def _tell(self) -> None:
-        """Topics may get more partitions at any time; then everybody is assigned anew, and asks."""
+        """Topics may get more partitions at any time; then everybody is assigned anew, and asks. Not while librdkafka calls
+        us back: it ends the process if it is asked something then.
+        """
+        self._changed = False
         try:
             count = partition_counts(self._consumer, self._kafka)[self._lane]
         except WiderowError as error:
             self._warn("count", "%s: the number of its partitions is not known: %s", self._topic, error)
+            self._changed = True
             return
         self.assigned(sorted(self._lines), max(1, count))
 
@@ -392,7 +399,7 @@ class Stream:
             self._lines.pop(line.partition, None)
             with suppress(KeyError):
                 self._counters.kafka_lag.remove(line.topic, str(line.partition))
-        self._tell()
+        self._changed = True
 
     # -- what others can see
 
@@ -450,7 +457,7 @@ class Worker:
             stream.start()
 
     def tell(self, assigned: Callable[[Sequence[int], int], None]) -> None:
-        """`assigned` is told which partitions of the live topic are ours, and of how many, whenever that changes. To be
+        """`assigned` is told which partitions of the live topic are ours, and of how many, soon after that changes. To be
         called before `start`.
         """
         self.streams[0].assigned = assigned
