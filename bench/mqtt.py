@@ -61,6 +61,8 @@ def run(options: argparse.Namespace) -> Figures:
                 found[name].append(ways[way](name, options))
         for name, runs in found.items():
             figures.add(f"mqtt_{way}_{name}_messages", median(r.per_s for r in runs), "messages/s")
+            # This does not depend on what else the machine does, or hardly.
+            figures.add(f"mqtt_{way}_{name}_cost", median(1e6 * r.subscriber_cpu / r.per_s for r in runs), "core-us/message")
             figures.add(f"mqtt_{way}_{name}_cpu", median(r.subscriber_cpu for r in runs), "cores")
             figures.add(
                 f"mqtt_{way}_{name}_{'sender' if way == 'wire' else 'broker'}_cpu",
