@@ -192,8 +192,8 @@ class Devices:
         self._publish(topic, json.dumps(reports), places)
 
     def _publish(self, topic: str, payload: str, places: list[tuple[str, int]]) -> None:
+        told = self._client.publish(topic, payload, qos=1)  # the answer may be there before it returns
         with self._lock:
-            told = self._client.publish(topic, payload, qos=1)
             self._under_way[told.mid], self._messages[told.mid] = places, (topic, payload)
             if told.mid in self._early:
                 self._answered(told.mid, taken=self._early.pop(told.mid))
