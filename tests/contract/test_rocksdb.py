@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from widerow.engine.contract import START_US, TABLES, EngineContract
+from widerow.engine.contract import START_US, TABLES, AllByColumn, EngineContract
+from widerow.engine.contract.tables import FIXED, SPARSE
 from widerow.engine.port import Engine
 from widerow.engine.rocksdb import RocksEngine
+from widerow.model.errors import ConfigError
 from widerow.model.times import ManualClock
 
 
@@ -30,3 +33,37 @@ class TestRocksDB(EngineContract):
         self._engine.close()
         self._engine = RocksEngine(self._path, clock=self._clock)
         return self._engine
+
+
+class TestRocksDBByColumn(EngineContract):
+    """The same laws where every sparse table is by column."""
+
+    @pytest.fixture
+    def clock(self) -> ManualClock:
+        return ManualClock(START_US)
+
+    @pytest.fixture
+    def engine(self, clock: ManualClock, tmp_path: Path) -> Iterator[Engine]:
+        self._clock, self._path = clock, tmp_path / "store"
+        self._engine = AllByColumn(RocksEngine(self._path, clock=clock))
+        self._engine.apply(TABLES)
+        yield self._engine
+        self._engine.close()
+
+    def reopen(self) -> Engine:
+        self._engine.close()
+        self._engine = AllByColumn(RocksEngine(self._path, clock=self._clock))
+        return self._engine
+
+
+@pytest.mark.parametrize("by_column", [False, True])
+def test_a_table_that_was_made_with_the_other_layout_is_refused(tmp_path: Path, by_column: bool) -> None:
+    made = replace(SPARSE, by_column=by_column)
+    for reopened in (False, True):
+        engine = RocksEngine(tmp_path / "store", clock=ManualClock(START_US))
+        if not reopened:
+            engine.apply([made])
+        with pytest.raises(ConfigError, match=rf"{SPARSE.name}.*use that release, or a store in a new folder"):
+            engine.apply([FIXED, replace(SPARSE, by_column=not by_column)])
+        engine.apply([made])
+        engine.close()

@@ -298,6 +298,8 @@ class RocksMachine(EngineMachine):
         """Pieces so small that they end in the middle of everything."""
         self.patch.setattr("widerow.engine.rocksdb.scan.PIECE", rows)
         self.patch.setattr("widerow.engine.rocksdb.fixed._PIECE", rows)
+        self.patch.setattr("widerow.engine.rocksdb.by_column.PIECE", rows)
+        self.patch.setattr("widerow.engine.rocksdb.by_column._LEAST", min(rows, 64))
 
     def open(self) -> Engine:
         self.folder = Path(tempfile.mkdtemp(prefix="widerow-machine-"))

@@ -68,6 +68,8 @@ def rollups(level: Level, keep_us: int) -> Table:
         prefix=f"agg#{level.name}",
         moments=(Moment("period", level.period_us, period), Moment("start_us", level.width_us, window)),
         summaries=Summaries("start_us", tuple((name, name) for name in STATISTICS)),
+        # Hours and days are asked for a metric over months. A device's minutes are many, and written once: one row each.
+        by_column=level is not MINUTES,
     )
 
 

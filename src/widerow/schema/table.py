@@ -73,6 +73,11 @@ class Table:
     moments: tuple[Moment, ...] = ()
     summaries: Summaries | None = None
     """Of sparse tables whose records are rollups."""
+    by_column: bool = False
+    """Cells of one name lie together within a partition: for tables that are asked for a few columns over long spans.
+
+    For engines that read a row as a whole otherwise. What is written and read is the same.
+    """
 
     def __post_init__(self) -> None:
         if any(c.descending for c in self.partition):
@@ -86,6 +91,8 @@ class Table:
             raise ValueError(f"{self.name}: rollups are in sparse tables, with an int of the key for when each begins")
         if self.moments and (self.columns or any(m.column not in ints or m.multiple_us < 1 for m in self.moments)):
             raise ValueError(f"{self.name}: moments are ints of the key of a sparse table")
+        if self.by_column and self.columns:
+            raise ValueError(f"{self.name}: only cells of sparse tables lie by column")
         if len(self.columns) > 32:
             raise ValueError(f"{self.name}: at most 32 fixed columns")
 

@@ -14,6 +14,7 @@ conditional rows; a key asked for twice, keys of different lengths, or a span be
 
 from __future__ import annotations
 
+from widerow.engine.contract.by_column import AllByColumn, ByColumnLaws
 from widerow.engine.contract.conditional import ConditionalLaws
 from widerow.engine.contract.keys import KeyLaws
 from widerow.engine.contract.lifetimes import DeleteLaws, DurabilityLaws, ExpiryLaws
@@ -43,6 +44,7 @@ from widerow.engine.contract.writes import WriteLaws
 __all__ = [
     "START_US",
     "TABLES",
+    "AllByColumn",
     "CellName",
     "EngineContract",
     "Fragment",
@@ -64,5 +66,7 @@ __all__ = [
 ]
 
 
-class EngineContract(WriteLaws, KeyLaws, ScanLaws, ConditionalLaws, DeleteLaws, ExpiryLaws, DurabilityLaws, RaceLaws):
+class EngineContract(
+    WriteLaws, KeyLaws, ScanLaws, ByColumnLaws, ConditionalLaws, DeleteLaws, ExpiryLaws, DurabilityLaws, RaceLaws
+):
     """Every law. A subclass gives the fixtures named above and nothing else."""

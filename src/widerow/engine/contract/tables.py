@@ -53,7 +53,13 @@ CONDITIONAL = Table(
 FACTS = Table("contract_facts", partition=(KeyColumn("what"),), columns=("body",), conditional=True)
 """Conditional, one row a partition."""
 
-TABLES = (SPARSE, TWIN, NAMED, BACKWARDS, SINGLE, FIXED, WINDOWED, CONDITIONAL, FACTS)
+BY_COLUMN = replace(WINDOWED, name="contract_by_column", by_column=True)
+BY_COLUMN_BACKWARDS = replace(BACKWARDS, name="contract_by_column_backwards", by_column=True)
+"""Where an engine may store the cells of one name together, and must not let it be seen."""
+
+TABLES = (
+    SPARSE, TWIN, NAMED, BACKWARDS, SINGLE, FIXED, WINDOWED, CONDITIONAL, FACTS, BY_COLUMN, BY_COLUMN_BACKWARDS,
+)  # fmt: skip
 
 A = ("a", 0)
 """A partition of SPARSE."""

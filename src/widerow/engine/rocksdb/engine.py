@@ -16,14 +16,15 @@ import numpy as np
 from rocksdict import WriteBatch
 
 from widerow.engine.port import ALL, Definition, EngineStats, Expired, Features, Span
-from widerow.engine.rocksdb import append, fixed
+from widerow.engine.rocksdb import append, by_column, fixed
 from widerow.engine.rocksdb.database import Database, RocksSettings, items
 from widerow.engine.rocksdb.families import Families
 from widerow.engine.rocksdb.keys import encode_key
-from widerow.engine.rocksdb.pieces import Piece, decode, names_of, shapes_of
+from widerow.engine.rocksdb.pieces import ROWS, Piece, decode, names_of, shapes_of
 from widerow.engine.rocksdb.scan import SparseScan, bounds, rows_of_piece
 from widerow.engine.rows import NEVER, Cursor, Key, Row, Rows, rows_of
 from widerow.model.arrays import Flags, lengths
+from widerow.model.errors import ConfigError
 from widerow.model.times import MS, SECOND, Clock
 from widerow.schema.table import Table
 
@@ -44,6 +45,12 @@ class RocksEngine:
         new = [table for table in tables if self._tables.get(table.name) != table]
         if not new:  # a store on a full disk can still be opened and read
             return
+        for table in new:
+            if table.by_column != self._tables.get(table.name, table).by_column:
+                raise ConfigError(
+                    f"table {table.name} of {self.db.path} was made by another release, which lays out its rows in another "
+                    f"way: use that release, or a store in a new folder"
+                )
         with self.db.writing():
             batch = WriteBatch(raw_mode=True)
             for table in new:
@@ -119,7 +126,9 @@ class RocksEngine:
         ]
 
     def _encode(self, table: Table, rows: Rows) -> append.Encoded | fixed.Encoded:
-        return append.encode(table, rows) if table.sparse else fixed.encode(table, rows)
+        if not table.sparse:
+            return fixed.encode(table, rows)
+        return by_column.encode(table, rows) if table.by_column else append.encode(table, rows)
 
     def put_if(self, table: Table, key: Key, row: Row | None, expected: Row | None) -> bool:
         self._check_conditional(table)
@@ -182,7 +191,12 @@ class RocksEngine:
         self._check_table(table)
         now_s = self._clock.now_us() // SECOND
         if table.sparse:
-            scan = SparseScan(self.db, table, span=span, limit=limit, columns=columns, first=first, now_s=now_s)
+            if table.by_column:  # whose cells are found by name: `first` would save little
+                scan: SparseScan = by_column.ColumnScan(
+                    self.db, table, span=span, limit=limit, columns=columns, now_s=now_s
+                )
+            else:
+                scan = SparseScan(self.db, table, span=span, limit=limit, columns=columns, first=first, now_s=now_s)
             return scan.run(partitions, after)
         return fixed.scan(self.db, table, partitions, span, limit=limit, columns=columns, after=after, now_s=now_s)
 
@@ -203,7 +217,9 @@ class RocksEngine:
             family = families.of(partition)
             if self.db.family(family) is None:
                 continue
-            if table.sparse:
+            if table.by_column:
+                by_column.delete(self.db, table, family, partition, span, version_us=version_us, columns=columns)
+            elif table.sparse:
                 self._delete_sparse(table, family, partition, span, version_us, columns)
             else:
                 self._delete_fixed(table, partition, span, version_us, columns)
@@ -213,7 +229,7 @@ class RocksEngine:
     ) -> None:
         """Fragments up to the version go; what they hold besides the named columns is written again under its version."""
         prefix = encode_key(table.partition, partition)
-        start, stop = bounds(table, partition, prefix, span)
+        start, stop = bounds(table, partition, prefix + ROWS, span)
         with self.db.writing():
             rows = self.db.family(family)
             if rows is None:

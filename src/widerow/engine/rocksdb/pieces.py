@@ -92,8 +92,8 @@ class PartitionReader:
         self.stop = stop
         self.done = False
 
-    def read(self, family: Rdict, count: int) -> RawRows:
-        """Up to about `count` raw rows: never part of a logical row without the rest of it."""
+    def read(self, family: Rdict, count: int) -> tuple[RawRows, dict[bytes, bytes]]:
+        """Up to about `count` raw rows, never part of a logical row without the rest of it; and the shapes they need."""
         following = items(family, self.next_key, self.stop)
         rows = list(islice(following, count))
         if len(rows) < count:
@@ -107,7 +107,8 @@ class PartitionReader:
             else:
                 self.done = True
             self.next_key = behind(logical)
-        return rows
+        # Shapes after rows: a row written meanwhile brought its shape with it.
+        return rows, shapes_of(family, self.prefix) if rows else {}
 
 
 class FirstReader:

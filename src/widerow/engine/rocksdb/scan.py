@@ -23,9 +23,9 @@ from widerow.engine.rocksdb.pieces import (
     RawRows,
     decode,
     names_of,
-    shapes_of,
 )
 from widerow.engine.rows import Column, Cursor, Key, Rows, key_columns
+from widerow.model.arrays import Ints
 from widerow.schema.table import Table
 
 _AT_ONCE = 512
@@ -33,7 +33,7 @@ _AT_ONCE = 512
 
 
 @dataclass(slots=True)
-class _Place:
+class Place:
     """Where a scan stands: in which partition, behind which key, after how many of its rows."""
 
     index: int
@@ -45,7 +45,7 @@ class _Place:
         return msgspec.msgpack.encode((self.index, self.family, self.next_key, self.taken))
 
     @classmethod
-    def of(cls, cursor: Cursor | None) -> _Place:
+    def of(cls, cursor: Cursor | None) -> Place:
         if cursor is None:
             return cls(0)
         try:
@@ -54,24 +54,22 @@ class _Place:
             raise ValueError("not a cursor of this engine") from None
 
 
-def bounds(table: Table, key: Key, prefix: bytes, span: Span) -> tuple[bytes, bytes]:
-    """The keys between which the rows of the span lie, in the partition of that prefix.
+def bounds(table: Table, key: Key, base: bytes, span: Span) -> tuple[bytes, bytes]:
+    """The keys between which the rows of the span lie, where clustering keys follow `base`.
 
     A key that goes on into the clustering columns means the rows it is the start of.
     """
     n = len(table.partition)
-    if span is ALL and len(key) == n:
-        return prefix + ROWS, prefix + BEHIND
     if len(key) == n:
-        return span_bounds(table, prefix + ROWS, span)
-    start = prefix + ROWS + encode_key(table.clustering, key[n:])
+        return span_bounds(table, base, span)
+    start = base + encode_key(table.clustering, key[n:])
     return start, _after(start) if span.holds(key[n]) else start
 
 
 def span_bounds(table: Table, base: bytes, span: Span) -> tuple[bytes, bytes]:
     """[start, stop) of the keys whose first clustering column lies in the span."""
     start, stop = base, base[:-1] + bytes([base[-1] + 1]) if base else b"\xff"
-    if not table.clustering or span == ALL:
+    if span is ALL or not table.clustering or span == ALL:
         return start, stop
     column = table.clustering[0]
     low = None if span.start is None else base + encode_part(column, span.start)
@@ -117,7 +115,7 @@ class SparseScan:
         self._families = Families(table)
 
     def run(self, partitions: Sequence[Key] | None, after: Cursor | None) -> Iterator[Rows]:
-        start = _Place.of(after)
+        start = Place.of(after)
         if partitions is None:
             return self._pieces(self._all(start), everything=True)
         if self.first and self.limit is None:
@@ -136,7 +134,7 @@ class SparseScan:
                 while index < stop and self._add_first(piece, readers, partitions[index], prefixes[index]):
                     index += 1
                 readers.clear()
-            yield from self._chunk(piece, _Place(index))
+            yield from self._chunk(piece, Place(index))
 
     def _add_first(self, piece: Piece, readers: dict[str, FirstReader], partition: Key, prefix: bytes) -> bool:
         """False: it does not fit into the piece."""
@@ -147,12 +145,12 @@ class SparseScan:
             if handle is None:
                 return True
             reader = readers[family] = FirstReader(handle, now_s=self.now_s, wanted=self.wanted)
-        return reader.add_to(piece, partition, prefix, *bounds(self.table, partition, prefix, self.span))
+        return reader.add_to(piece, partition, prefix, *bounds(self.table, partition, prefix + ROWS, self.span))
 
     # -- everything in the span
 
     def _pieces(self, targets: Iterator[_Target], *, everything: bool) -> Iterator[Rows]:
-        piece, place = Piece(), _Place(0)
+        piece, place = Piece(), Place(0)
         for target in targets:
             while not target.reader.done:
                 before = self._place(target, everything)
@@ -180,37 +178,39 @@ class SparseScan:
             if handle is None:  # its window was dropped meanwhile
                 reader.done = True
                 return [], {}
-            rows = reader.read(handle, PIECE if self.limit is None else min(PIECE, max(1, self.limit - target.taken)))
-            # Shapes after rows: a row written meanwhile brought its shape with it.
-            return rows, shapes_of(handle, reader.prefix) if rows else {}
+            return reader.read(handle, PIECE if self.limit is None else min(PIECE, max(1, self.limit - target.taken)))
 
-    def _place(self, target: _Target, everything: bool) -> _Place:
+    def _place(self, target: _Target, everything: bool) -> Place:
         """Where to go on behind what was read of a partition so far."""
         if not target.reader.done:
-            return _Place(target.index, target.family, target.reader.next_key, target.taken)
-        return _Place(0, target.family, target.reader.prefix + BEHIND) if everything else _Place(target.index + 1)
+            return Place(target.index, target.family, target.reader.next_key, target.taken)
+        return Place(0, target.family, target.reader.prefix + BEHIND) if everything else Place(target.index + 1)
 
     def _limited(self, piece: Piece, target: _Target, everything: bool) -> Iterator[Rows]:
         """The rows of one partition's piece that its limit still allows."""
         assert self.limit is not None
-        found = decode(piece, now_s=self.now_s, wanted=self.wanted)
-        ordinal = np.cumsum(np.diff(found.logical, prepend=-1) > 0)
+        rows, logical = self._live(piece)
+        ordinal = np.cumsum(np.diff(logical, prepend=-1) > 0)
         kept = ordinal <= self.limit - target.taken
         if kept.any():
             target.taken += int(ordinal[kept][-1])
         if target.taken >= self.limit:
             target.reader.done = True
         if kept.any():
-            rows = rows_of_piece(self.table, piece, found).take(kept)
-            yield replace(rows, cursor=self._place(target, everything).to_cursor())
+            yield replace(rows.take(kept), cursor=self._place(target, everything).to_cursor())
 
-    def _chunk(self, piece: Piece, place: _Place) -> Iterator[Rows]:
+    def _chunk(self, piece: Piece, place: Place) -> Iterator[Rows]:
         if piece.keys:
-            found = decode(piece, now_s=self.now_s, wanted=self.wanted)
-            if len(found.row):
-                yield rows_of_piece(self.table, piece, found, place.to_cursor())
+            rows, _ = self._live(piece, place.to_cursor())
+            if len(rows):
+                yield rows
 
-    def _given(self, partitions: Sequence[Key], start: _Place) -> Iterator[_Target]:
+    def _live(self, piece: Piece, cursor: Cursor | None = None) -> tuple[Rows, Ints]:
+        """The live rows of a piece, and for each the number of its logical row."""
+        found = decode(piece, now_s=self.now_s, wanted=self.wanted)
+        return rows_of_piece(self.table, piece, found, cursor), found.logical
+
+    def _given(self, partitions: Sequence[Key], start: Place) -> Iterator[_Target]:
         prefixes = encode_all(self.table.partition, partitions)
         for index in range(start.index, len(partitions)):
             partition = partitions[index]
@@ -221,11 +221,11 @@ class SparseScan:
             reader = self._reader(partition, prefixes[index], resumed)
             yield _Target(index, partition, family, reader, resumed.taken if resumed else 0)
 
-    def _all(self, start: _Place) -> Iterator[_Target]:
+    def _all(self, start: Place) -> Iterator[_Target]:
         for family in sorted(filter(self._families.has, self.db.names())):
             if family < start.family:
                 continue
-            key = start.next_key if family == start.family else b""
+            key = self._resumes_at(start) if family == start.family else b""
             while (found := self._next_key(family, key)) is not None:
                 partition, length = split_key(self.table.partition, found)
                 prefix = found[:length]
@@ -234,9 +234,13 @@ class SparseScan:
                 yield _Target(0, partition, family, reader, resumed.taken if resumed else 0)
                 key = prefix + BEHIND
 
-    def _reader(self, partition: Key, prefix: bytes, resumed: _Place | None = None) -> PartitionReader:
-        low, high = bounds(self.table, partition, prefix, self.span)
+    def _reader(self, partition: Key, prefix: bytes, resumed: Place | None = None) -> PartitionReader:
+        low, high = bounds(self.table, partition, prefix + ROWS, self.span)
         return PartitionReader(prefix, max(low, resumed.next_key) if resumed else low, high)
+
+    def _resumes_at(self, start: Place) -> bytes:
+        """A key from which on the partition is found that a scan of everything goes on with."""
+        return start.next_key
 
     def _next_key(self, family: str, start: bytes) -> bytes | None:
         with self.db.reading():

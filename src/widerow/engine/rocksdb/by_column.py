@@ -1,0 +1,260 @@
+"""Sparse tables by column: every cell is stored by itself, and the cells of one name lie together in their partition.
+
+Rule 1: what is stored is an ordinary sparse table whose clustering begins with the name of the cell (`stored_as`), and whose
+rows have one cell each. So keys, values, shapes and versions are those of every sparse table.
+Rule 2: what is asked for and given is the table as it is known above: rows in clustering order, their cells joined again.
+Rule 3: several columns are read side by side, as far as the one that ends first. Memory does not grow with the span.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rocksdict import ReadOptions, WriteBatch
+
+from widerow.engine.port import Span
+from widerow.engine.rocksdb import append
+from widerow.engine.rocksdb.database import Database, items
+from widerow.engine.rocksdb.keys import decode_keys, encode_key, encode_part, split_key
+from widerow.engine.rocksdb.pieces import (
+    PIECE,
+    ROWS,
+    SHAPES,
+    SUFFIX,
+    Fragments,
+    PartitionReader,
+    Piece,
+    RawRows,
+    behind,
+    decode,
+    names_of,
+    shape_of,
+    shapes_of,
+)
+from widerow.engine.rocksdb.scan import Place, SparseScan, bounds
+from widerow.engine.rows import Column, Cursor, Key, Rows, key_columns
+from widerow.model.arrays import Bytes, Hashes, Ints
+from widerow.model.batch import Cells
+from widerow.model.kernel import kernel
+from widerow.model.names import Coded
+from widerow.model.times import MS
+from widerow.schema.table import KeyColumn, Table
+
+if TYPE_CHECKING:
+    from rocksdict import Rdict
+
+_NAME = KeyColumn("")
+"""The name of a cell, where it stands in a key."""
+_LEAST = 64
+"""Of each column so many rows are read in one go, however many columns there are."""
+_WORD = 8
+_LAST_MS = (1 << 48) - 1
+"""The greatest version there is room for in a key."""
+
+
+@lru_cache(1024)
+def stored_as(table: Table) -> Table:
+    """The table whose rows are what is stored."""
+    return replace(table, clustering=(_NAME, *table.clustering), by_column=False)
+
+
+def encode(table: Table, rows: Rows) -> append.Encoded:
+    """Each cell as a row of its own."""
+    cells, of_row = rows.cells, rows.cells.rows()
+    keys: dict[str, Column] = {n: c.take(of_row) if isinstance(c, Coded) else c[of_row] for n, c in rows.keys.items()}
+    keys[_NAME.name] = Coded(cells.names, cells.name)
+    apart = replace(cells, offsets=np.arange(len(cells) + 1))
+    return append.encode(stored_as(table), Rows(keys, rows.version_us[of_row], rows.expire_us[of_row], apart))
+
+
+def delete(
+    db: Database,
+    table: Table,
+    family: str,
+    partition: Key,
+    span: Span,
+    *,
+    version_us: int,
+    columns: Sequence[str] | None,
+) -> None:
+    """Cells up to the version go. Nothing is written again: a cell has no neighbours. Durable on return."""
+    prefix, wanted = encode_key(table.partition, partition), names_of(columns)
+    low, high = bounds(table, partition, _WITHIN, span)
+    if version_us < 0:
+        return
+    # Versions are inverted in keys: what is not newer has the same bytes, or greater ones.
+    newest = (_LAST_MS - min(version_us // MS, _LAST_MS)).to_bytes(6, "big")
+    with db.writing():
+        rows = db.family(family)
+        if rows is None:
+            return
+        stems = _stems(prefix, shapes_of(rows, prefix), wanted)
+        found = (key for stem in stems for key, _ in items(rows, stem + low, stem + high))
+        doomed = [key for key in found if key[-SUFFIX : 6 - SUFFIX] >= newest]
+        if not doomed:
+            return
+        batch = WriteBatch(raw_mode=True)
+        batch.set_default_column_family(db.handle(family))
+        append.consume(map(batch.delete, doomed))
+        ticket = db.write(batch)
+    db.wait_durable(ticket)
+
+
+_WITHIN = b"\0"
+"""The last byte of a name in a key: bounds behind it are the same for all columns of a partition."""
+
+
+def _stems(prefix: bytes, shapes: dict[bytes, bytes], wanted: frozenset[bytes] | None) -> list[bytes]:
+    """What the keys of each wanted column of a partition begin with, without `_WITHIN`; in order."""
+    names = {name for shape in shapes.values() for name in shape_of(shape).names if wanted is None or name in wanted}
+    return sorted(_stem(prefix, name) for name in names)
+
+
+def _stem(prefix: bytes, name: bytes) -> bytes:
+    return prefix + ROWS + _name_part(name)
+
+
+@lru_cache(4096)
+def _name_part(name: bytes) -> bytes:
+    return encode_part(_NAME, name.decode())[: -len(_WITHIN)]
+
+
+class ColumnsReader(PartitionReader):
+    """Reads several columns of one partition side by side, from front to back, a piece at a time.
+
+    `next_key` is no key that is stored: it goes on behind the mark of rows with where each column is to be resumed.
+    """
+
+    def __init__(self, prefix: bytes, within: tuple[bytes, bytes], wanted: frozenset[bytes] | None) -> None:
+        low, high = within
+        super().__init__(prefix, prefix + ROWS + low, high)
+        self._wanted = wanted
+
+    def read(self, family: Rdict, count: int) -> tuple[RawRows, dict[bytes, bytes]]:
+        """Column by column, all as far as the same clustering key."""
+        options = ReadOptions()  # the iterator only borrows it
+        at = family.iter(options)  # one for all columns: making one costs as much as two of them
+        shapes: dict[bytes, bytes] = {}
+        start, rows_begin = len(self.prefix) + 1, self.prefix + ROWS
+        at.seek(self.prefix + SHAPES)
+        while at.valid() and (key := at.key()) < rows_begin:
+            shapes[key[start:]] = at.value()
+            at.next()
+        stems = _stems(self.prefix, shapes, self._wanted)
+        most = min(count, max(_LEAST, PIECE // max(1, len(stems))))
+        low = self.next_key[start:]
+        runs: list[RawRows] = []
+        horizon: bytes | None = None
+        for stem in stems:
+            cut, stop = len(stem), stem + self.stop
+            run: RawRows = []
+            at.seek(stem + low)
+            while at.valid() and (key := at.key()) < stop:
+                if len(run) >= most and key[:-SUFFIX] != run[-1][0][:-SUFFIX]:
+                    last = run[-1][0][cut:-SUFFIX]
+                    horizon = last if horizon is None else min(horizon, last)
+                    break
+                run.append((key, at.value()))
+                at.next()
+            runs.append(run)
+        if horizon is None:
+            self.done = True
+        else:
+            self.next_key = self.prefix + ROWS + behind(horizon)
+            for stem, run in zip(stems, runs, strict=True):
+                del run[_first_behind(run, len(stem), horizon) :]
+        return [row for run in runs for row in run], shapes
+
+
+def _first_behind(run: RawRows, cut: int, horizon: bytes) -> int:
+    return bisect_right(run, horizon, key=lambda row: row[0][cut:-SUFFIX])
+
+
+class ColumnScan(SparseScan):
+    """A scan of a table by column. A single column is read as any other range of keys."""
+
+    def _reader(self, partition: Key, prefix: bytes, resumed: Place | None = None) -> PartitionReader:
+        low, high = bounds(self.table, partition, _WITHIN, self.span)
+        reader: PartitionReader
+        if self.wanted is not None and len(self.wanted) == 1:
+            stem = _stem(prefix, *self.wanted)
+            reader = PartitionReader(prefix, stem + low, stem + high)
+        else:
+            reader = ColumnsReader(prefix, (low, high), self.wanted)
+        if resumed:
+            reader.next_key = max(reader.next_key, resumed.next_key)
+        return reader
+
+    def _resumes_at(self, start: Place) -> bytes:
+        """The begin of the partition, if it was not at its end."""
+        if not start.next_key:
+            return b""
+        _, length = split_key(self.table.partition, start.next_key)
+        inside = start.next_key[length : length + 1] == ROWS
+        return start.next_key[:length] + SHAPES if inside else start.next_key
+
+    def _live(self, piece: Piece, cursor: Cursor | None = None) -> tuple[Rows, Ints]:
+        return _joined(self.table, piece, decode(piece, now_s=self.now_s, wanted=None), cursor)
+
+
+def _joined(table: Table, piece: Piece, found: Fragments, cursor: Cursor | None) -> tuple[Rows, Ints]:
+    """Cells as rows again, in order; and for each the number of its logical row."""
+    part = np.searchsorted(np.array(piece.starts), found.row, side="right") - 1
+    clustering = found.keys.offsets[found.row] + np.array(piece.prefixes)[part] + len(ROWS)
+    ends = found.keys.offsets[found.row + 1] - SUFFIX
+    place = np.empty(len(part), np.uint64)
+    if _places(found.keys.data, clustering, ends, place):
+        place = _long_places(found.keys.data, clustering, ends)
+    version_us, expire_us, cells = found.version_us, found.expire_us, found.cells
+    if ((place[1:] < place[:-1]) & (part[1:] == part[:-1])).any():
+        order = np.lexsort((expire_us, version_us, place, part))
+        part, place, clustering = part[order], place[order], clustering[order]
+        version_us, expire_us = version_us[order], expire_us[order]
+        cells = replace(
+            cells, name=cells.name[order], kind=cells.kind[order], number=cells.number[order], text=cells.text[order]
+        )
+    other = np.ones(len(part), np.bool_)
+    other[1:] = (place[1:] != place[:-1]) | (part[1:] != part[:-1])
+    begins = other.copy()
+    begins[1:] |= (version_us[1:] != version_us[:-1]) | (expire_us[1:] != expire_us[:-1])
+    logical = np.cumsum(other) - 1
+    if not begins.all():
+        at = np.flatnonzero(begins)
+        part, clustering, logical = part[at], clustering[at], logical[at]
+        version_us, expire_us = version_us[at], expire_us[at]
+        cells = replace(cells, offsets=np.append(at, len(begins)))
+    keys: dict[str, Column] = {n: c.take(part) for n, c in key_columns(table.partition, piece.partitions).items()}
+    keys |= decode_keys(table.clustering, found.keys, clustering)
+    return Rows(keys, version_us, expire_us, cells, cursor), logical
+
+
+@kernel
+def _places(data: Bytes, position: Ints, ends: Ints, place: Hashes) -> bool:
+    """Move behind the name of each cell, and give the clustering key there as a number. True: one is too long for that."""
+    long = False
+    for i in range(len(place)):
+        p = position[i]
+        while data[p] != 0 or data[p + 1] != 0:
+            p += 2 if data[p] == 0 else 1
+        p += 2
+        position[i] = p
+        length = ends[i] - p
+        word = np.uint64(0)
+        for k in range(min(length, _WORD)):
+            word |= np.uint64(data[p + k]) << np.uint64(8 * (_WORD - 1 - k))
+        place[i] = word
+        long |= length > _WORD
+    return long
+
+
+def _long_places(data: Bytes, position: Ints, ends: Ints) -> Hashes:
+    """Numbers in the order of clustering keys of any length."""
+    text = data.tobytes()
+    keys = [text[p:end] for p, end in zip(position.tolist(), ends.tolist(), strict=True)]
+    ranks = {key: rank for rank, key in enumerate(sorted(set(keys)))}
+    return np.fromiter(map(ranks.__getitem__, keys), np.uint64, len(keys))
