@@ -62,6 +62,22 @@ def test_records_of_values_and_of_statistics_say_the_same_bit_for_bit(
     assert (np.diff(short.offsets) <= np.diff(long.offsets)).all()
 
 
+@given(groups)
+def test_without_sketches_a_record_says_the_same_of_itself(groups: list[tuple[int, list[tuple[int, float]]]]) -> None:
+    window_us, time_us, values, offsets = columns(groups)
+    want, n = Stats.of(time_us, values, offsets), len(window_us)
+    for records in (encoded(window_us, time_us, values, offsets), encode_stats(window_us, want)):
+        alone = merged(records, np.arange(n), window_us, np.arange(n + 1), sketches=False)
+        assert [c.tobytes() for c in alone.columns()] == [c.tobytes() for c in want.columns()]
+        assert len(alone.sketch) == n
+        assert not len(alone.sketch.bins)
+        if n > 1:
+            several = [
+                merged(records, np.arange(n), window_us, np.array([0, n]), sketches=wanted) for wanted in (False, True)
+            ]
+            assert bits(several[0]) == bits(several[1]), "what is merged needs them"
+
+
 def said(found: Stats) -> list[Any]:
     """As the reference has it, to be compared bit for bit."""
     sketch, out = found.sketch, []

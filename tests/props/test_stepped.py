@@ -39,10 +39,11 @@ def plain(found: Stepped, aggregate: str) -> dict[tuple[str, str, int], float]:
     return {(steps.device[i], steps.metric[i], int(steps.start_us[i])): values[i] for i in range(len(steps))}
 
 
-def ask(site: Site, devices: list[str], span: TimeSpan, step: str, tz: str = "") -> Stepped:
+def ask(site: Site, devices: list[str], span: TimeSpan, step: str, tz: str = "", *, sketches: bool = True) -> Stepped:
     sources = Sources(site.telemetry, site.rollups, site.roller.dirt, site.clock)
     steps = steps_of(step, span, tz) if step else whole_span(span)
-    return stepped(sources, TENANT, devices, span=span, steps=steps, budget=Budget(QuerySettings(), TENANT))
+    budget = Budget(QuerySettings(), TENANT)
+    return stepped(sources, TENANT, devices, span=span, steps=steps, budget=budget, sketches=sketches)
 
 
 def gone(time_us: Ints, found: Stepped) -> Flags:
@@ -96,6 +97,8 @@ def test_no_seam_shows(
     span = TimeSpan(min(a, b), max(a, b))
     found = ask(site, list(DEVICES), span, asked[1], asked[0])
     check_against_raw(site, found, span)
+    alone = ask(site, list(DEVICES), span, asked[1], asked[0], sketches=False)
+    assert all(plain(alone, aggregate) == plain(found, aggregate) for aggregate in AGGREGATES), "as stored or as sketched"
 
 
 def test_it_says_where_it_looked() -> None:

@@ -102,21 +102,30 @@ def decode(records: Names, window_us: Ints, *, quantiles: bool = True) -> Stats:
     return merged(records, np.arange(n), window_us, np.arange(n + 1), quantiles=quantiles)
 
 
-def merged(records: Names, which: Ints | Codes, window_us: Ints, offsets: Ints, *, quantiles: bool = True) -> Stats:
+def merged(
+    records: Names,
+    which: Ints | Codes,
+    window_us: Ints,
+    offsets: Ints,
+    *,
+    quantiles: bool = True,
+    sketches: bool = True,
+) -> Stats:
     """What groups of records say together in numbers: of those at `which`, whose windows begin at `window_us`.
 
     Each group has one at least, all of them of numbers, and they come in order of time. Without quantiles: these are no
-    numbers, the sketches are empty, and what is stored of them is passed over. `Corrupt`: one is not a record, or of a newer
-    release.
+    numbers, the sketches are empty, and what is stored of them is passed over. Without sketches, these are not read where
+    each group is a single record, whose quantiles are stored. `Corrupt`: one is not a record, or of a newer release.
     """
     starts, stops = records.offsets[which], records.offsets[1:][which]
     n = len(offsets) - 1
-    most = int((stops - starts).sum()) if quantiles else 0  # a value and a bin take a byte or more each
+    sketches = quantiles and (sketches or len(which) != n)
+    most = int((stops - starts).sum()) if sketches else 0  # a value and a bin take a byte or more each
     ints, rows, cuts = np.empty((3, n), np.int64), np.empty((n, FLOATS)), np.empty(n + 1, np.int64)
     bins, counts = np.empty(most, np.int32), np.empty(most, np.int64)
-    if not _read(records.data, starts, stops, window_us, offsets, quantiles, ints, rows, cuts, bins, counts):
+    if not _read(records.data, starts, stops, window_us, offsets, quantiles, sketches, ints, rows, cuts, bins, counts):
         raise Corrupt("a rollup record cannot be read: was it written by a newer release?")
-    if not quantiles:
+    if not sketches:
         return stats_of(ints, rows, no_sketches(n))
     sketch = Sketches(cuts, bins[: cuts[-1]].copy(), counts[: cuts[-1]].copy())
     estimate_quantiles(rows, sketch, lengths(offsets) > 1)
@@ -131,6 +140,7 @@ def _read(
     window_us: Ints,
     offsets: Ints,
     quantiles: bool,
+    sketches: bool,
     ints: Ints,
     rows: Floats,
     cuts: Ints,
@@ -159,19 +169,19 @@ def _read(
                 if not _take_values(data, p, stop, decimals, n, values, values_bytes):
                     return False
                 put_values(values, 0, n, row)
-                if quantiles:
+                if sketches:
                     for k in range(n):
                         bins[used + k], counts[used + k] = bin_of(values[k]), 1
                     used += n
-                    if offsets[g + 1] - offsets[g] == 1:
-                        put_quantiles(values, 0, n, by_size, row)
+                if quantiles and offsets[g + 1] - offsets[g] == 1:
+                    put_quantiles(values, 0, n, by_size, row)
             else:
                 if p + 8 * FLOATS > stop:
                     return False
                 copy(data, p, values_bytes, 0, 8 * FLOATS)
                 for k in range(FLOATS):
                     row[k] = values[k]
-                if quantiles:
+                if sketches:
                     used = take_sketch(data, p + 8 * FLOATS, stop, bins, counts, used)
                     if used < 0:
                         return False
@@ -182,9 +192,9 @@ def _read(
             count += n
             ints[2, g] = last_us
         ints[0, g] = count
-        if quantiles:
+        if sketches:
             used = collect(bins, counts, cuts[g], used, cuts[g], space)
-        else:
+        elif not quantiles:
             no_quantiles(rows[g])
         cuts[g + 1] = used
     return True

@@ -40,6 +40,7 @@ def of_device(sources: Sources, tenant: Tenant, device: str, question: Question,
         metrics=q.metrics,
         quantiles=q.quantiles,
         texts=bool(q.texts),
+        sketches=False,
     )
     table = _Table()
     table.add(found, q, budget)

@@ -72,6 +72,10 @@ class Steps:
         inner = self.edges[1:-1] if not self.name else self.edges
         return not (inner % width_us).any()
 
+    def are_windows(self, width_us: int) -> bool:
+        """Whether each step is one window of that width."""
+        return self.regular is not None and self.regular[0] == width_us and self.whole(width_us)
+
 
 def whole_span(span: TimeSpan) -> Steps:
     """The span as one step."""

@@ -94,11 +94,14 @@ def summary_of_raw(raw: Sequence[Rows], steps: Steps, *, quantiles: bool = True)
     return Summary(*keys, stats if order is None else stats.take(order))
 
 
-def summary_of_rollups(rows: Sequence[Rows], steps: Steps, *, quantiles: bool = True) -> Summary:
-    """Of the rows of one level, over windows that are whole windows of it. Quantiles as above."""
+def summary_of_rollups(rows: Sequence[Rows], steps: Steps, *, quantiles: bool = True, sketches: bool = True) -> Summary:
+    """Of the rows of one level, over windows that are whole windows of it. Quantiles as above.
+
+    Without sketches: for windows of the level itself, which are merged with nothing. Their quantiles are read as stored.
+    """
     cells = Gathered(rows, "start_us", (_RECORD, _RECORD), steps)
     numbers, _ = cells.keep(has_numbers(forms_of(*cells.texts)))
-    stats = _merged(numbers, quantiles=quantiles)
+    stats = _merged(numbers, quantiles=quantiles, sketches=sketches)
     keys, order = _keys(numbers)
     return Summary(*keys, stats if order is None else stats.take(order))
 
@@ -163,8 +166,8 @@ def _of_numbers(cells: Gathered) -> Names:
     return encode_values(cells.start_us, cells.first_us(), cells.last_us(), cells.numbers(), cells.offsets)
 
 
-def _merged(cells: Gathered, *, quantiles: bool = True) -> Stats:
-    return merged(*cells.texts, cells.time_us(), cells.offsets, quantiles=quantiles)
+def _merged(cells: Gathered, *, quantiles: bool = True, sketches: bool = True) -> Stats:
+    return merged(*cells.texts, cells.time_us(), cells.offsets, quantiles=quantiles, sketches=sketches)
 
 
 def _states(cells: Gathered) -> States:

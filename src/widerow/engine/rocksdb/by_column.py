@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,10 +36,9 @@ from widerow.engine.rocksdb.pieces import (
     shape_of,
     shapes_of,
 )
-from widerow.engine.rocksdb.scan import Place, SparseScan, bounds
+from widerow.engine.rocksdb.scan import Place, SparseScan, bounds, rows_of_piece, span_bounds
 from widerow.engine.rows import Column, Cursor, Key, Rows, key_columns
 from widerow.model.arrays import Bytes, Hashes, Ints
-from widerow.model.batch import Cells
 from widerow.model.kernel import kernel
 from widerow.model.names import Coded
 from widerow.model.times import MS
@@ -111,15 +110,16 @@ _WITHIN = b"\0"
 
 def _stems(prefix: bytes, shapes: dict[bytes, bytes], wanted: frozenset[bytes] | None) -> list[bytes]:
     """What the keys of each wanted column of a partition begin with, without `_WITHIN`; in order."""
-    names = {name for shape in shapes.values() for name in shape_of(shape).names if wanted is None or name in wanted}
-    return sorted(_stem(prefix, name) for name in names)
+    base = prefix + ROWS
+    return [base + part for part in _name_parts(tuple(shapes.values()), wanted)]
 
 
-def _stem(prefix: bytes, name: bytes) -> bytes:
-    return prefix + ROWS + _name_part(name)
+@lru_cache(1024)  # most partitions have the same few shapes
+def _name_parts(shapes: tuple[bytes, ...], wanted: frozenset[bytes] | None) -> list[bytes]:
+    names = {name for shape in shapes for name in shape_of(shape).names if wanted is None or name in wanted}
+    return sorted(map(_name_part, names))
 
 
-@lru_cache(4096)
 def _name_part(name: bytes) -> bytes:
     return encode_part(_NAME, name.decode())[: -len(_WITHIN)]
 
@@ -178,11 +178,22 @@ def _first_behind(run: RawRows, cut: int, horizon: bytes) -> int:
 class ColumnScan(SparseScan):
     """A scan of a table by column. A single column is read as any other range of keys."""
 
+    @cached_property
+    def _only(self) -> bytes | None:
+        """The name of the column that is wanted, as in keys, if it is one."""
+        return _name_part(next(iter(self.wanted))) if self.wanted is not None and len(self.wanted) == 1 else None
+
+    @cached_property
+    def _whole(self) -> tuple[bytes, bytes]:
+        """The bounds within each column of a whole partition."""
+        return span_bounds(self.table, _WITHIN, self.span)
+
     def _reader(self, partition: Key, prefix: bytes, resumed: Place | None = None) -> PartitionReader:
-        low, high = bounds(self.table, partition, _WITHIN, self.span)
+        whole = len(partition) == len(self.table.partition)
+        low, high = self._whole if whole else bounds(self.table, partition, _WITHIN, self.span)
         reader: PartitionReader
-        if self.wanted is not None and len(self.wanted) == 1:
-            stem = _stem(prefix, *self.wanted)
+        if self._only is not None:
+            stem = prefix + ROWS + self._only
             reader = PartitionReader(prefix, stem + low, stem + high)
         else:
             reader = ColumnsReader(prefix, (low, high), self.wanted)
@@ -199,7 +210,11 @@ class ColumnScan(SparseScan):
         return start.next_key[:length] + SHAPES if inside else start.next_key
 
     def _live(self, piece: Piece, cursor: Cursor | None = None) -> tuple[Rows, Ints]:
-        return _joined(self.table, piece, decode(piece, now_s=self.now_s, wanted=None), cursor)
+        found = decode(piece, now_s=self.now_s, wanted=None)
+        if self._only is None:
+            return _joined(self.table, piece, found, cursor)
+        skip = len(ROWS + self._only + _WITHIN)
+        return rows_of_piece(self.table, piece, found, cursor, skip=skip), found.logical
 
 
 def _joined(table: Table, piece: Piece, found: Fragments, cursor: Cursor | None) -> tuple[Rows, Ints]:

@@ -192,9 +192,7 @@ class RocksEngine:
         now_s = self._clock.now_us() // SECOND
         if table.sparse:
             if table.by_column:  # whose cells are found by name: `first` would save little
-                scan: SparseScan = by_column.ColumnScan(
-                    self.db, table, span=span, limit=limit, columns=columns, now_s=now_s
-                )
+                scan: SparseScan = by_column.ColumnScan(self.db, table, span=span, limit=limit, columns=columns, now_s=now_s)
             else:
                 scan = SparseScan(self.db, table, span=span, limit=limit, columns=columns, first=first, now_s=now_s)
             return scan.run(partitions, after)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from rocksdict import ReadOptions
 
-from widerow.engine.rocksdb.database import items
+from widerow.engine.rocksdb.database import items, raw_items
 from widerow.engine.rocksdb.keys import Strings
 from widerow.engine.rocksdb.values import (
     HEADER,
@@ -73,9 +73,8 @@ class Piece:
 
     def add(self, partition: Key, prefix: bytes, rows: RawRows, shapes: dict[bytes, bytes]) -> None:
         self.begin(partition, prefix, len(self.keys))
-        keys, values = zip(*rows, strict=True) if rows else ((), ())
-        self.keys += keys
-        self.values += values
+        self.keys += [key for key, _ in rows]  # `zip(*rows)` makes an iterator of each row: four times the time
+        self.values += [value for _, value in rows]
         self.shapes.update(shapes)
 
     def fits(self, shapes: dict[bytes, bytes]) -> bool:
@@ -94,7 +93,9 @@ class PartitionReader:
 
     def read(self, family: Rdict, count: int) -> tuple[RawRows, dict[bytes, bytes]]:
         """Up to about `count` raw rows, never part of a logical row without the rest of it; and the shapes they need."""
-        following = items(family, self.next_key, self.stop)
+        options = ReadOptions()  # the iterator only borrows it
+        options.set_iterate_upper_bound(self.stop)
+        following = raw_items(family, self.next_key, options)
         rows = list(islice(following, count))
         if len(rows) < count:
             self.done = True

@@ -248,10 +248,12 @@ class SparseScan:
             return None if handle is None else next((key for key, _ in items(handle, start, None)), None)
 
 
-def rows_of_piece(table: Table, piece: Piece, found: Fragments, cursor: Cursor | None = None) -> Rows:
-    """Decoded fragments with their key columns."""
+def rows_of_piece(
+    table: Table, piece: Piece, found: Fragments, cursor: Cursor | None = None, *, skip: int = len(ROWS)
+) -> Rows:
+    """Decoded fragments with their key columns. `skip`: so much stands between those of partitions and of clustering."""
     which = np.searchsorted(np.array(piece.starts), found.row, side="right") - 1
     keys: dict[str, Column] = {n: c.take(which) for n, c in key_columns(table.partition, piece.partitions).items()}
-    clustering = found.keys.offsets[found.row] + np.array(piece.prefixes)[which] + len(ROWS)
+    clustering = found.keys.offsets[found.row] + np.array(piece.prefixes)[which] + skip
     keys |= decode_keys(table.clustering, found.keys, clustering)
     return Rows(keys, found.version_us, found.expire_us, found.cells, cursor)
