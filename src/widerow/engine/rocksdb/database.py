@@ -308,7 +308,7 @@ def items(family: Rdict, low: bytes, high: bytes | None) -> Iterator[tuple[bytes
 
 
 def raw_items(family: Rdict, low: bytes, options: ReadOptions) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values from `low` on, for whoever keeps the options as long as the iterator: a third quicker."""
+    """Keys and values from `low` on, for whoever keeps the options as long as the iterator: a generator less."""
     return cast("Iterator[tuple[bytes, bytes]]", family.items(from_key=low, read_opt=options))
 
 
