@@ -262,10 +262,12 @@ class Service:
                 self.pyramid.purge(self.catalog.tenants.find(tenant), mark, devices, tenant)
                 if mark.whole and mark.device:
                     self.catalog.devices.forget_predecessors(tenant, mark.device)
+                    self.catalog.online.forget(tenant, [mark.device], mark.version_us)
                     self.dead_letters.forget(tenant, device=mark.device)
                 elif mark.whole:
                     self.dead_letters.forget(tenant)
                     self.catalog.devices.delete_all(tenant)
+                    self.catalog.online.forget_all(tenant, mark.version_us)
                     self.catalog.metrics.delete_all(tenant)
                 self.telemetry.erasure.finish(tenant, mark, place)
             return len(unfinished)

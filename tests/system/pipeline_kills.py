@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from system.works import Sent, Works
 
-DEVICES = 60
+DEVICES = 50
 PER_MESSAGE = 25
 _BETWEEN_S = (0.5, 3.0)
 

@@ -30,7 +30,6 @@ from paho.mqtt.properties import Properties
 from servers.kafka import Kafka
 from servers.mosquitto import PASSWORD, USER, Mosquitto
 from widerow.config import Config, Store
-from widerow.engine.open import open_engine
 from widerow.model.batch import CellKind
 from widerow.model.names import Coded
 from widerow.model.tenant import Tenant
@@ -342,11 +341,10 @@ class Works:
 
     def wait_until_rolled(self, before_us: int, within_s: float = 180.0) -> None:
         """Until nothing is marked in hours that begin before a time, of devices or of the fleet."""
-        engine = open_engine(Config(store=Store(url=self.store_url)), SystemClock())
         until_s = time.monotonic() + within_s
-        try:
+        with self.service() as service:
             while True:
-                marked = marked_in_store(engine)
+                marked = marked_in_store(service.engine)
                 left = [unit for level in ("hour", "fleet") for unit in marked[level] if unit.start_us < before_us]
                 left += [unit for unit in marked["day"] if unit.start_us + DAY <= before_us]
                 if not left:
@@ -354,8 +352,6 @@ class Works:
                 if time.monotonic() > until_s:
                     raise Unexpected(f"{len(left)} windows are not rolled after {within_s:g} s: {left[:5]}")
                 time.sleep(1.0)
-        finally:
-            engine.close()
 
     def verify(self, span: TimeSpan) -> int:
         """Every rollup is what a computation from raw reports says, the fleet's too; gives how many were looked at."""

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from widerow.catalog.devices import DEVICE_LIMIT, KNOWN, UNKNOWN_DEVICE, Devices, Registered
+from widerow.catalog.online import Online, Told
 from widerow.engine.memory import MemoryEngine
 from widerow.engine.port import Engine
 from widerow.engine.rocksdb import RocksEngine
@@ -335,3 +336,23 @@ def in_threads(n: int, run: object) -> None:
     for thread in threads:
         thread.join()
     assert errors == []
+
+
+def test_what_a_device_told_last_counts_whatever_arrives_when() -> None:
+    engine = MemoryEngine(ManualClock(NOW_US))
+    engine.apply(TABLES)
+    online = Online(engine)
+    assert online.of("acme", "a") is None
+    online.tell("acme", "a", True, NOW_US + SECOND)
+    online.tell("acme", "a", False, NOW_US)  # an older word, delivered again
+    online.tell("other", "a", False, NOW_US + 2 * SECOND)
+    assert online.of("acme", "a") == Told(True, NOW_US + SECOND)
+    online.tell("acme", "a", False, NOW_US + 3 * SECOND)
+    assert online.of("acme", "a") == Told(False, NOW_US + 3 * SECOND)
+    online.forget("acme", ["a"], NOW_US + 4 * SECOND)
+    assert online.of("acme", "a") is None
+    assert online.of("other", "a") == Told(False, NOW_US + 2 * SECOND)
+    online.forget_all("other", NOW_US + 4 * SECOND)
+    assert online.of("other", "a") is None
+    with pytest.raises(Rejected):
+        online.tell("acme", "a\n", True, NOW_US)

@@ -46,11 +46,6 @@ SERVING = {"serve", "gateway", "worker", "api"}
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SETTINGS = {f"WIDEROW_{part.name}_{s.name}".upper() for part in fields(Config) for s in fields(part.default_factory)}  # type: ignore[arg-type]
 FOLDERS = {path.name for path in DEPLOY.iterdir() if path.is_dir()}
-WAITING = {
-    *("WIDEROW_MQTT_URL", "WIDEROW_MQTT_PASSWORD", "WIDEROW_MQTT_TLS_CA"),
-    "mosquitto",
-}
-"""Commands, settings and a folder that deploy/ names and that do not exist yet. What comes to exist must go from here."""
 each = pytest.mark.parametrize("process", ALL, ids=lambda process: process.where)
 
 
@@ -64,17 +59,10 @@ def test_every_process_of_the_pipeline_is_there_in_every_way_of_running_it() -> 
 # -- the program
 
 
-def test_nothing_waits_for_what_is_there() -> None:
-    commands = set(getattr(typer.main.get_command(app), "commands", ()))
-    assert WAITING & (commands | SETTINGS | FOLDERS) == set()
-
-
 @each
 def test_commands_and_options_exist(process: Process) -> None:
     command: Any = typer.main.get_command(app)
     rest = list(process.arguments)
-    if rest[0] in WAITING:
-        pytest.skip(f"widerow {rest[0]} does not exist yet")
     while hasattr(command, "commands"):
         assert rest[0] in command.commands, f"{process.where}: no command {rest[0]}"
         command = command.commands[rest.pop(0)]
@@ -83,9 +71,7 @@ def test_commands_and_options_exist(process: Process) -> None:
 
 @each
 def test_settings_exist_and_are_in_range(process: Process) -> None:
-    given = {
-        name: value for name, value in process.environment.items() if name.startswith("WIDEROW_") and name not in WAITING
-    }
+    given = {name: value for name, value in process.environment.items() if name.startswith("WIDEROW_")}
     assert set(given) - SETTINGS == set()
     build({}, given)
 
@@ -93,7 +79,7 @@ def test_settings_exist_and_are_in_range(process: Process) -> None:
 def test_every_setting_that_is_named_anywhere_exists() -> None:
     for path in [path for path in DEPLOY.rglob("*") if path.is_file() and path.suffix != ".tf"]:
         named = set(re.findall(r"\bWIDEROW_[A-Z_]+\b", path.read_text()))
-        assert named - WAITING <= SETTINGS, path.relative_to(ROOT)
+        assert named <= SETTINGS, path.relative_to(ROOT)
 
 
 @each
@@ -204,7 +190,7 @@ def test_compose_waits_for_services_and_mounts_volumes_that_exist() -> None:
     for name, service in said["services"].items():
         assert set(service.get("depends_on", {})) <= set(said["services"]), name
         for source in [mount.split(":")[0] for mount in service.get("volumes", [])]:
-            assert source in said["volumes"] or Path(source).parts[0] in FOLDERS | WAITING, f"{name}: {source}"
+            assert source in said["volumes"] or Path(source).parts[0] in FOLDERS, f"{name}: {source}"
 
 
 def test_compose_runs_the_versions_that_are_tested() -> None:

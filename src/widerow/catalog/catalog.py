@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from widerow.catalog.attributes import Attributes
 from widerow.catalog.devices import Devices
 from widerow.catalog.metrics import Metrics
+from widerow.catalog.online import Online
 from widerow.catalog.tenants import Tenants
 from widerow.catalog.tokens import Tokens
 from widerow.engine.port import Engine
@@ -44,6 +45,7 @@ class Catalog:
         self.tenants = Tenants(engine, clock, refresh_us=s.refresh_us, max_future_us=s.max_future_us)
         self.devices = Devices(engine, clock, refresh_us=s.refresh_us, reload_us=s.reload_devices_us)
         self.attributes = Attributes(engine, clock)
+        self.online = Online(engine)
         self.metrics = Metrics(engine, clock, most=s.most_metrics)
         self.tokens = Tokens(engine, clock, random_bytes=random_bytes, refresh_us=s.token_refresh_us)
 

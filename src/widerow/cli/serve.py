@@ -117,6 +117,7 @@ def mqtt_front(service: Service, settings: Config) -> Iterator[None]:
         clock=service.clock,
         counters=service.counters,
         dead_letter=service.dead_letters.file,
+        online=service.catalog.online.tell,
     )
     gateway.start()
     try:

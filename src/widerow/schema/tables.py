@@ -42,6 +42,9 @@ LAST_SEEN = Table(
 )
 """The newest bucket of each device: where its latest values are. Its version is the bucket: the newest event wins."""
 
+ONLINE = Table("online", partition=(_TENANT, _SHARD), clustering=(_DEVICE,), columns=("online", "at_us"))
+"""What devices, or their last wills, told a broker: 1 online, 0 offline; and when. Its version is that time."""
+
 TENANTS = Table("tenants", partition=(_SHARD,), clustering=(_TENANT,), columns=("body", "revision"), conditional=True)
 DEVICES = Table(
     "devices", partition=(_TENANT, _SHARD), clustering=(_DEVICE,), columns=("body", "revision"), conditional=True
@@ -105,5 +108,5 @@ Cells: `letter` (a text, JSON: why and whence), `bytes` (what it counts for) and
 META = Table("meta", partition=(KeyColumn("what"),), columns=("body",), conditional=True)
 """Facts about the store itself: its schema version, its id, who writes to it."""
 
-TABLES = (LAST_SEEN, TENANTS, DEVICES, DEVICE_VERSIONS, METRICS, TOKENS, PLACEMENTS, ERASED, DEAD_LETTERS, META)
+TABLES = (LAST_SEEN, ONLINE, TENANTS, DEVICES, DEVICE_VERSIONS, METRICS, TOKENS, PLACEMENTS, ERASED, DEAD_LETTERS, META)
 """Every table but the telemetry classes, which are made as tenants need them."""

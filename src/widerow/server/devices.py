@@ -16,7 +16,7 @@ from widerow.server.failures import PreconditionFailed
 PAGE_SIZE, MOST_ON_A_PAGE = 100, 1_000
 MOST_IN_A_BATCH = 10_000
 
-_SHOWN_ONLY = ("created", "revision", "placement")
+_SHOWN_ONLY = ("created", "revision", "placement", "online")
 """Keys of a device's form that nobody sets, so that a form that was read can be sent back."""
 
 
@@ -61,7 +61,7 @@ def device_history(call: Call) -> Answer:
 
 def patch_device(call: Call) -> Answer:
     tenant, form = call.tenant(), call.form()
-    form = {key: value for key, value in form.items() if key != "placement"}
+    form = {key: value for key, value in form.items() if key not in ("placement", "online")}
 
     def change(device: Device) -> Device:
         return from_json(form, device)
@@ -86,7 +86,9 @@ def _device_answer(call: Call, tenant: str, device: Device) -> Answer:
         }
         for epoch in epochs
     ]
-    return entity_answer({**to_json(device), "placement": placement})
+    told = call.service.catalog.online.of(tenant, device.name)
+    online = None if told is None else {"is": told.online, "told": format_time(told.at_us)}
+    return entity_answer({**to_json(device), "placement": placement, "online": online})
 
 
 def delete_device(call: Call) -> Answer:

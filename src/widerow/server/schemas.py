@@ -164,6 +164,11 @@ SCHEMAS: dict[str, Schema] = {
             **_DEVICE_FIELDS,
             **_STORED,
             "placement": array(of({"from": TIME, "bucket": TEXT, "sub_buckets": WHOLE, "reason": TEXT})),
+            "online": {
+                **of({"is": {"type": "boolean"}, "told": TIME}),
+                "type": ["object", "null"],
+                "description": "What the device, or its last will, told an MQTT broker last.",
+            },
         },
         ("name", "revision"),
     ),

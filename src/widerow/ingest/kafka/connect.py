@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -14,6 +15,25 @@ from widerow.model.errors import ConfigError, Unavailable, WiderowError
 from widerow.pipeline.job import Lane
 
 log = logging.getLogger(__name__)
+
+
+class _OnceInAWhile(logging.Filter):
+    """librdkafka says the same of each connection, many times a second: once in ten seconds is enough."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said_s: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = f"{record.levelno}{record.getMessage().partition(' ')[0]}"  # FAIL, ALL_BROKERS_DOWN, GETPID, ...
+        if time.monotonic() < self._said_s.get(kind, 0.0):
+            return False
+        self._said_s[kind] = time.monotonic() + 10.0
+        return True
+
+
+_from_librdkafka = logging.getLogger(f"{__name__}.librdkafka")
+_from_librdkafka.addFilter(_OnceInAWhile())
 
 ASK_S = 10.0
 """How long a question to the brokers may take."""
@@ -47,7 +67,7 @@ def client_settings(kafka: Kafka) -> dict[str, Any]:
         "security.protocol": protocol,
         "socket.keepalive.enable": True,
         "reconnect.backoff.max.ms": 2000,
-        "logger": log,
+        "logger": _from_librdkafka,
     }
     if kafka.tls:
         files = {
