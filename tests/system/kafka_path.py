@@ -102,16 +102,19 @@ class Path:
 
     def lag(self, topic: str | None = None) -> int:
         """Messages that are in Kafka and that no worker has committed, as Kafka itself sees it."""
-        kafka = self.config.kafka
-        topic = topic or kafka.topic
-        group = kafka.group if topic == kafka.topic else f"{kafka.group}.backfill"
-        asker = Consumer({"bootstrap.servers": kafka.brokers, "group.id": group})
-        try:
-            parts = [TopicPartition(topic, p) for p in range(kafka.partitions)]
-            done = {part.partition: max(0, part.offset) for part in asker.committed(parts, timeout=10)}
-            return sum(asker.get_watermark_offsets(part, timeout=10)[1] - done[part.partition] for part in parts)
-        finally:
-            asker.close()
+        return lag_of(self.config.kafka, topic)
+
+
+def lag_of(kafka: Kafka, topic: str | None = None) -> int:
+    topic = topic or kafka.topic
+    group = kafka.group if topic == kafka.topic else f"{kafka.group}.backfill"
+    asker = Consumer({"bootstrap.servers": kafka.brokers, "group.id": group})
+    try:
+        parts = [TopicPartition(topic, p) for p in range(kafka.partitions)]
+        done = {part.partition: max(0, part.offset) for part in asker.committed(parts, timeout=10)}
+        return sum(asker.get_watermark_offsets(part, timeout=10)[1] - done[part.partition] for part in parts)
+    finally:
+        asker.close()
 
 
 Reports = Sequence[Report]

@@ -9,5 +9,6 @@ A stream with a column `cells` of lists is the last, one with `metric` and `valu
 
 from widerow.codec.arrow.decode import decode_arrow
 from widerow.codec.arrow.encode import encode_arrow
+from widerow.codec.arrow.streams import Streams, decode_streams
 
-__all__ = ["decode_arrow", "encode_arrow"]
+__all__ = ["Streams", "decode_arrow", "decode_streams", "encode_arrow"]

@@ -62,11 +62,29 @@ def decode_arrow(
     """
     if precision not in PRECISION_US and precision != "ns":
         raise Rejected(f"precision {precision[:20]!r}: give s, ms, us or ns", code="precision")
-    table = read_table(body, max_reports, max_bytes)
+    return decode_table(
+        read_table(body, max_reports, max_bytes),
+        precision=precision,
+        now_us=now_us,
+        version_us=version_us,
+        latest_us=version_us if latest_us is None else latest_us,
+        may_bring_versions=may_bring_versions,
+    )
+
+
+def decode_table(
+    table: Any,
+    *,
+    precision: str = "ms",
+    now_us: int,
+    version_us: int,
+    latest_us: int,
+    may_bring_versions: bool = True,
+) -> Decoded:
+    """The reports of what `read_table` read."""
     faults = Faults(table.num_rows)
     try:
         columns = _by_name(table)
-        latest_us = version_us if latest_us is None else latest_us
         head = _head(columns, faults, precision, now_us, version_us, latest_us, may_bring_versions)
         if "cells" in columns and pa.types.is_list(columns["cells"][0].type):
             batch = _read_cells(table, columns, head, faults)

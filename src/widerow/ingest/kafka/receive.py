@@ -8,24 +8,23 @@ Rule 3: reports of different messages do not contradict each other. Ours were lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from widerow.codec.arrow import decode_arrow
+from widerow.codec.arrow import decode_streams
 from widerow.codec.decoded import Decoded
 from widerow.codec.json import JsonDecoder
 from widerow.ingest.kafka.message import ARROW, FORMAT, JSON, TENANT, VERSION
 from widerow.ingest.kafka.offsets import Place
 from widerow.model.arrays import Ints
-from widerow.model.batch import RECEIVED_TAG, Batch, batch_of
-from widerow.model.errors import REFUSAL_CODES, Refusal, Rejected
-from widerow.model.merge import merge
+from widerow.model.batch import RECEIVED_TAG, batch_of
+from widerow.model.errors import Refusal
 from widerow.model.names import Coded, Names
 from widerow.model.tags import has_tag
-from widerow.model.times import MAX_TIME_US, MS, Clock, whole_ms
+from widerow.model.times import MAX_TIME_US, MS, Clock
 from widerow.pipeline.job import Lane
 
 PACK_BYTES = 1 << 20
@@ -153,29 +152,13 @@ class Receiver:
         return Decoded(batch_of([]), (Refusal("syntax", reason, pack.starts.tolist()),))
 
     def _arrow(self, pack: Pack) -> Decoded:
-        now_us = self._clock.now_us()
-        batches: list[Batch] = []
-        refusals: list[Refusal] = []
-        starts = np.zeros(len(pack.messages), np.int64)
-        position, unread = 0, set[int]()
-        for i, message in enumerate(pack.messages):
-            starts[i] = position
-            version_us = whole_ms(message.stamp_us)
-            try:
-                decoded = decode_arrow(
-                    message.value, now_us=message.stamp_us, version_us=version_us, latest_us=max(now_us, version_us)
-                )
-            except Rejected as error:
-                refusals.append(Refusal(error.code if error.code in REFUSAL_CODES else "syntax", str(error), [position]))
-                position += 1
-                unread.add(i)
-                continue
-            batch = decoded.batch
-            refusals += [Refusal(r.code, r.reason, [position + at for at in r.positions]) for r in decoded.refusals]
-            batches.append(replace(batch, position=batch.position + np.int32(position)))
-            position += max(1, len(batch) + decoded.refused())
-        pack.starts, pack.unread = starts, frozenset(unread)
-        return Decoded(_merged(batches), tuple(refusals), apart=True)
+        read = decode_streams(
+            [message.value for message in pack.messages],
+            [message.stamp_us for message in pack.messages],
+            latest_us=self._clock.now_us(),
+        )
+        pack.starts, pack.unread = read.starts, read.unread
+        return Decoded(read.batch, read.refusals, apart=True)
 
     def _documents(self, pack: Pack) -> Decoded:
         """All at once. Positions are numbers of messages."""
@@ -200,12 +183,3 @@ _UNKNOWN_US = MAX_TIME_US
 def _whole(pack: Pack) -> tuple[Ints, frozenset[int]]:
     """Each message has one position, its number."""
     return np.arange(len(pack.messages)), frozenset(range(len(pack.messages)))
-
-
-def _merged(batches: Sequence[Batch]) -> Batch:
-    """All reports in order, with the positions they have."""
-    if len(batches) == 1:
-        return batches[0]
-    if not batches:
-        return batch_of([])
-    return replace(merge(batches), position=np.concatenate([batch.position for batch in batches]))

@@ -1,0 +1,138 @@
+"""`widerow worker`, `gateway` and `api` as they are started: what they serve and refuse; and brokers with a password."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import httpx
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from servers.cassandra import Cassandra
+from servers.fixtures import had
+from servers.kafka import Kafka
+from servers.mosquitto import program
+from system.kafka_path import lag_of, until
+from system.test_cli_processes import interrupted, run, started
+from widerow.config import Kafka as KafkaConfig
+from widerow.config import build
+from widerow.ingest.kafka.connect import client_settings, ensure_topics, partition_counts
+from widerow.model.errors import ConfigError, WiderowError
+from widerow.pipeline.job import Lane
+
+
+def test_a_worker_on_an_embedded_store_serves_it_and_ends_cleanly(kafka: Kafka, tmp_path: Path) -> None:
+    name = f"embedded-{uuid4().hex[:8]}"
+    settings = {"brokers": kafka.address, "topic": name, "backfill_topic": f"{name}.late", "group": name}
+    lines = [f'{key} = "{value}"' for key, value in settings.items()]
+    (tmp_path / "widerow.toml").write_text("\n".join(["[kafka]", *lines, "partitions = 2", ""]))
+    options = ["--config", "widerow.toml", "--store", "rocksdb:store"]
+    missing = run("worker", *options, folder=tmp_path, code=1)
+    assert f"no topic {name}" in missing.stderr
+    run("tenant", "create", "acme", *options, folder=tmp_path)
+    with started(["worker", *options, "--create-topics", "--port", "0"], tmp_path, "widerow works") as (process, line):
+        url = line.split()[-1]
+        assert httpx.get(f"{url}/health/ready").json() == {"status": "ready"}
+        tool = str(had(lambda: program("kcat", "kcat")))
+        sent = "".join(f'acme/d{i}|{{"values": {{"x": {i}}}}}\n' for i in range(50))
+        subprocess.run(
+            [tool, "-b", kafka.address, "-P", "-t", name, "-K", "|"], input=sent, text=True, check=True, timeout=60
+        )
+
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(tmp_path / "store/serve.sock"))) as owner:
+            latest = "http://local/v1/fleet/latest?tenant=acme"
+            until(lambda: len(owner.get(latest, headers={"Accept": "text/csv"}).text.splitlines()) == 51)
+        code, seconds = interrupted(process, signal.SIGTERM)
+    assert (code, seconds < 15) == (0, True)
+    assert lag_of(KafkaConfig(brokers=kafka.address, topic=name, group=name, partitions=2)) == 0
+
+
+def test_fronts_want_a_store_that_is_shared(tmp_path: Path) -> None:
+    for command in ("gateway", "api"):
+        refused = run(command, "--store", "rocksdb:store", "--brokers", "127.0.0.1:1", folder=tmp_path, code=2)
+        assert "needs a store that processes share" in refused.stderr
+    refused = run("gateway", "--store", "cassandra://127.0.0.1/k", folder=tmp_path, code=2)
+    assert "--brokers" in refused.stderr
+
+
+def test_an_api_without_kafka_answers_and_refuses_reports(cassandra_server: Cassandra, tmp_path: Path) -> None:
+    store = ["--store", cassandra_server.store_url(f"api_{uuid4().hex[:8]}")]
+    run("tenant", "create", "acme", *store, folder=tmp_path)
+    token = run("token", "create", "acme", "--role", "admin", *store, folder=tmp_path).stdout.strip()
+    with started(["api", *store, "--port", "0"], tmp_path, "widerow answers") as (process, line):
+        headers = {"Authorization": f"Bearer {token}"}
+        with httpx.Client(base_url=line.split()[-1], headers=headers) as client:
+            assert client.get("/v1/devices").status_code == 200
+            answer = client.post("/v1/write", json={"device": "d", "values": {"x": 1}})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "no-lease")
+        assert interrupted(process)[0] == 0
+
+
+# -- brokers that ask who is there
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Kafka, Path]]:
+    """A broker that speaks TLS and wants a password, and the certificate that it has."""
+    folder = tmp_path_factory.mktemp("guarded")
+    tool = str(had(lambda: program("openssl", "openssl")))
+    cert, key, both = folder / "cert.pem", folder / "key.pem", folder / "both.pem"
+    made = [tool, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
+    subprocess.run([*made, *names], check=True, capture_output=True, timeout=60)
+    both.write_text(key.read_text() + cert.read_text())
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    settings = {
+        "listener.security.protocol.map": "PLAINTEXT:SASL_SSL,CONTROLLER:PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.plaintext.plain.sasl.jaas.config": (
+            f'{login} username="broker" password="b" user_broker="b" user_widerow="secret";'
+        ),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(both),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(cert),
+    }
+    with had(lambda: Guarded(settings=settings)) as broker:
+        yield broker, cert
+
+
+class Guarded(Kafka):
+    """Its only listener has the name of an open one, and is not."""
+
+    def answers(self) -> bool:
+        """To strangers not at all; but it accepts connections once it is up."""
+        socket.create_connection((self.host, self.port), timeout=2).close()
+        return True
+
+
+def test_brokers_that_want_tls_and_a_password_get_both(guarded: tuple[Kafka, Path]) -> None:
+    broker, cert = guarded
+    good = KafkaConfig(
+        brokers=broker.address,
+        tls=1,
+        tls_ca=str(cert),
+        sasl_mechanism="PLAIN",
+        username="widerow",
+        password="secret",
+        partitions=2,
+    )
+    assert ensure_topics(good, create=True) == {Lane.LIVE: 2, Lane.BACKFILL: 2}
+
+    def check(bad: KafkaConfig) -> None:
+        """It is told why, and does not hang."""
+        with pytest.raises(WiderowError, match="Kafka"):
+            partition_counts(AdminClient(client_settings(bad)), bad, timeout_s=2)
+
+    check(replace(good, password="wrong"))
+    check(replace(good, sasl_mechanism=""))
+    check(replace(good, tls_ca=""))
+    with pytest.raises(ConfigError, match=r"kafka\.sasl_mechanism"):
+        build({"kafka": {"sasl_mechanism": "MAGIC"}}, {})
