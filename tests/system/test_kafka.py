@@ -105,6 +105,7 @@ def test_without_a_broker_nothing_is_acknowledged_and_with_one_again_everything_
         try:
             outcomes = path.send([[path.report("d", 2), path.report("e", 2)], [path.report("f", 2)]])
             assert {type(outcome.error) for outcome in outcomes} == {Unavailable}
+            assert path.counters.commit_failures.labels("unavailable")._value.get() >= 1  # what /health/ready goes by
         finally:
             kafka.start()
         assert path.send([[path.report("d", 3)]])[0].accepted == 1

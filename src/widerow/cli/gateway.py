@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -50,8 +50,8 @@ def gateway(
         obey_signals()
         if not settings.kafka.brokers:
             raise Misused("widerow gateway hands reports to Kafka, and there is none", todo="give --brokers HOST:PORT")
-        with opened_front(settings, create_topics=create_topics) as service, mqtt_front(service, settings):
-            serve_front(service, settings, "hands reports to Kafka")
+        with opened_front(settings, create_topics=create_topics) as service, mqtt_front(service, settings) as troubles:
+            serve_front(service, settings, "hands reports to Kafka", troubles)
 
 
 def refuse_embedded(settings: Config, command: str) -> None:
@@ -69,6 +69,7 @@ def opened_front(settings: Config, *, create_topics: bool = False) -> Iterator[S
 
     if not settings.kafka.brokers:
         with Service.open(settings, writes=False, say=output.note) as service:
+            warm_up()
             yield service
         return
     require_kafka()
@@ -88,19 +89,20 @@ def opened_front(settings: Config, *, create_topics: bool = False) -> Iterator[S
 
     ensure_topics(settings.kafka, create=create_topics or bool(settings.kafka.create_topics))
     with Service.open(settings, clock, writes=False, sink=sink, say=output.note) as service:
+        warm_up()
         yield service
 
 
-def serve_front(service: Service, settings: Config, what: str) -> None:
+def serve_front(service: Service, settings: Config, what: str, troubles: Sequence[Callable[[], str]] = ()) -> None:
     """Serve HTTP until told to stop."""
     from widerow.server.run import serve as serve_http  # noqa: PLC0415
 
-    warm_up()
     serve_http(
         service,
         host=settings.http.host,
         port=settings.http.port,
         on_ready=lambda address: output.emit(f"widerow {what}, at {address}"),
+        troubles=troubles,
     )
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the rest takes a moment and is better not interrupted
     output.note("stopping")

@@ -7,7 +7,7 @@ import gc
 import logging
 import shlex
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -89,13 +89,14 @@ def _serve(settings: Config, folder: Path | None) -> None:
             output.emit(f"widerow serves {settings.store.url} at {address}")
             explain_tokens(service, settings)
 
-        with mqtt_front(service, settings):
+        with mqtt_front(service, settings) as troubles:
             serve_http(
                 service,
                 host=settings.http.host,
                 port=settings.http.port,
                 socket_path=folder / SOCKET if folder else None,
                 on_ready=on_ready,
+                troubles=troubles,
             )
         # The rest takes a moment and is better not interrupted.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -103,10 +104,13 @@ def _serve(settings: Config, folder: Path | None) -> None:
 
 
 @contextlib.contextmanager
-def mqtt_front(service: Service, settings: Config) -> Iterator[None]:
-    """Messages of the broker that the settings name go into the service, for as long as the context lasts."""
+def mqtt_front(service: Service, settings: Config) -> Iterator[Sequence[Callable[[], str]]]:
+    """Messages of the broker that the settings name go into the service, for as long as the context lasts.
+
+    Gives who is to be asked for its troubles.
+    """
     if not settings.mqtt.url:
-        yield
+        yield ()
         return
     from widerow.ingest.mqtt.gateway import Gateway  # noqa: PLC0415
 
@@ -121,7 +125,7 @@ def mqtt_front(service: Service, settings: Config) -> Iterator[None]:
     )
     gateway.start()
     try:
-        yield
+        yield (gateway.trouble,)
     finally:
         gateway.stop()
 

@@ -98,6 +98,8 @@ class KafkaSink:
         if sending.waiting:
             self._start_over("it does not say what became of messages")
         sending.end()
+        if sending.failure:
+            self._counters.commit_failures.labels(sending.failure.code).inc()
 
     def close(self) -> None:
         """Nothing is waiting: a commit waits for its own messages."""
@@ -206,6 +208,8 @@ class _Sending:
     def __init__(self, settle: Settle) -> None:
         self._settle = settle
         self._left: dict[int, _Waiting] = {}
+        self.failure: WiderowError | None = None
+        """Why a job failed, if one did."""
 
     @property
     def waiting(self) -> bool:
@@ -231,6 +235,7 @@ class _Sending:
                 self._settle_if_done(job)
 
     def fail(self, jobs: Sequence[Job], error: WiderowError) -> None:
+        self.failure = error
         for job in jobs:
             self._left.pop(id(job), None)
             self._settle(job, (), error)
@@ -244,6 +249,7 @@ class _Sending:
         waiting = self._left[id(job)]
         if not waiting.messages:
             del self._left[id(job)]
+            self.failure = waiting.error or self.failure
             self._settle(job, waiting.refused, waiting.error)
 
 
