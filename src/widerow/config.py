@@ -100,6 +100,9 @@ class Kafka:
     brokers: str = _setting("", "Brokers to ask first, as `HOST:PORT,...`. Without any there is no Kafka.")
     topic: str = _setting("widerow.reports", "Topic of the reports.")
     backfill_topic: str = _setting("widerow.backfill", "Topic of those older than `backfill.after_s`.")
+    rollups_topic: str = _setting(
+        "", "Topic that workers put every hour they roll into, such as `widerow.rollups`; none: nowhere."
+    )
     group: str = _setting("widerow", "Consumer group of the workers.")
     create_topics: int = _setting(
         0, "1: workers and gateways make topics that are missing, as `--create-topics` does.", low=0, high=1

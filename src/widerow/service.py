@@ -21,6 +21,7 @@ from widerow.codec import line as line_codec
 from widerow.config import Config
 from widerow.engine.open import open_engine
 from widerow.engine.port import Engine
+from widerow.engine.rows import Rows
 from widerow.ingest.bodies import Bodies
 from widerow.ingest.replay import Replay
 from widerow.model.device import Device
@@ -82,6 +83,7 @@ class Service:
         rolls: bool = False,
         crew: str = "",
         sink: Callable[[Catalog, Counters], Sink] | None = None,
+        told: Callable[[Counters], Callable[[Tenant, Rows], None]] | None = None,
         say: Callable[[str], None] = log.warning,
     ) -> Service:
         """`writes`: whether it writes reports. On a shared store that takes the writer's lease, for which it may wait, and
@@ -89,6 +91,7 @@ class Service:
         `rolls`: whether it rolls them up as well: for processes that stay.
         `crew`: on a shared store, the name of a group of processes that write to it together.
         `sink`: makes what takes reports instead of the store, for processes that do not write there themselves.
+        `told`: makes what is told of every hour that was rolled.
         """
         clock = clock or SystemClock()
         max_future_us, refresh_us = config.time.max_future_s * SECOND, config.time.refresh_s * SECOND
@@ -119,6 +122,7 @@ class Service:
                 pyramid_settings(config, rolls=rolls and writes and bool(config.rollup.enabled), crew=bool(crew) and shared),
                 may_roll=may_write,
                 rolled=lambda level, rolled: _count_rolled(counters, level, rolled),
+                **({"told": told(counters)} if told else {}),
             )
             to_store = StoreSink(engine, telemetry, catalog, clock, counters, pyramid=pyramid, may_write=may_write)
             dead_letters = DeadLetters(engine, clock, counters, dead_letter_settings(config))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from threading import Event, Thread
 from typing import Any
@@ -17,14 +19,22 @@ from servers.fixtures import had
 from servers.kafka import Kafka
 from servers.mosquitto import program
 from system.kafka_path import Path, kafka_path, until
+from widerow.codec.decoded import Decoded
+from widerow.config import Config, Store
 from widerow.config import Kafka as KafkaConfig
+from widerow.engine.rows import Rows
 from widerow.ingest.kafka.connect import ensure_topics
 from widerow.ingest.kafka.partition import partitions_of
+from widerow.ingest.kafka.rollups import RollupsOut
+from widerow.model.batch import Report, batch_of
 from widerow.model.device import Device
 from widerow.model.errors import ConfigError, Unavailable
 from widerow.model.names import Names
-from widerow.model.times import DAY, HOUR, SECOND
-from widerow.pipeline.job import Lane
+from widerow.model.tenant import Tenant
+from widerow.model.times import DAY, HOUR, SECOND, format_time
+from widerow.ops.counters import Counters
+from widerow.pipeline.job import Job, Lane
+from widerow.service import Service
 
 
 def messages(broker: Kafka, topic: str, count: int) -> list[Message]:
@@ -247,6 +257,54 @@ def test_what_a_worker_refuses_is_kept_and_sent_again_after_the_fix(kafka: Kafka
 def _count(path: Path, event: str) -> float:
     topic = path.config.kafka.topic
     return float(path.service.counters.kafka_rebalances.labels(topic, event)._value.get())
+
+
+# -- rollups out
+
+
+def test_hours_that_were_rolled_go_out_and_go_again_if_kafka_did_not_take_them(kafka: Kafka) -> None:
+    settings = KafkaConfig(
+        brokers=kafka.address, topic="out.live", backfill_topic="out.late", rollups_topic="out.hours", partitions=3
+    )
+    ensure_topics(settings, create=True)
+    refuses = [True]
+
+    def told(counters: Counters) -> Callable[[Tenant, Rows], None]:
+        out = RollupsOut(settings, counters)
+
+        def tell(tenant: Tenant, hours: Rows) -> None:
+            if refuses:
+                refuses.pop()
+                raise Unavailable("not now")
+            out(tenant, hours)
+
+        return tell
+
+    config = Config(kafka=settings, store=Store(url="memory:"))
+    with Service.open(config, rolls=True, told=told) as service:
+        service.pyramid.stop()
+        tenant = service.catalog.tenants.create(Tenant(name="acme"))
+        hour_us = service.clock.now_us() // HOUR * HOUR - 2 * HOUR
+        done = Event()
+        sent = [
+            Report(device, hour_us + x * SECOND, {"x": float(x), "y": 2.0, "t": "text"}, {}, hour_us)
+            for device in ("a", "b")
+            for x in range(10)
+        ]
+        service.pipeline.submit(Job(tenant, 1, lambda: Decoded(batch_of(sent)), lambda _outcome: done.set()))
+        assert done.wait(30)
+        units = list(service.pyramid.marks.pending())
+        for unit in units:
+            for _ in range(2):
+                with suppress(Unavailable):
+                    service.pyramid.roller.roll(tenant, unit)
+    found = {message.key(): json.loads(message.value() or b"") for message in messages(kafka, "out.hours", 2)}
+    assert set(found) == {b"acme/a", b"acme/b"}
+    said = found[b"acme/a"]
+    assert (said["device"], said["level"], said["start"]) == ("a", "hour", format_time(hour_us))
+    x, y = said["metrics"]["x"], said["metrics"]["y"]
+    assert (x["count"], x["min"], x["max"], x["sum"], x["avg"], x["first"], x["last"]) == (10, 0, 9, 45, 4.5, 0, 9)
+    assert (y["stddev"], y["p50"], set(said["metrics"])) == (0, 2, {"x", "y"})
 
 
 # -- others

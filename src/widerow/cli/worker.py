@@ -70,13 +70,15 @@ def worker(
 def _work(settings: Config, folder: Path | None, *, create_topics: bool) -> None:
     require_kafka()
     from widerow.ingest.kafka.connect import ensure_topics  # noqa: PLC0415
+    from widerow.ingest.kafka.rollups import RollupsOut  # noqa: PLC0415
     from widerow.rollup.crew import shards_of_partitions  # noqa: PLC0415
     from widerow.server.routes import HEALTH, ROUTES  # noqa: PLC0415
     from widerow.server.run import serve as serve_http  # noqa: PLC0415
     from widerow.service import Service  # noqa: PLC0415
 
     ensure_topics(settings.kafka, create=create_topics or bool(settings.kafka.create_topics))
-    with Service.open(settings, crew=settings.kafka.group, rolls=True, say=output.note) as service:
+    told = (lambda counters: RollupsOut(settings.kafka, counters)) if settings.kafka.rollups_topic else None
+    with Service.open(settings, crew=settings.kafka.group, rolls=True, told=told, say=output.note) as service:
         warm_up()
         stop = threading.Event()
         crew = _worker(service, settings)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from widerow.catalog.catalog import Catalog
 from widerow.engine.port import Engine
+from widerow.engine.rows import Rows
 from widerow.model.batch import Batch
 from widerow.model.errors import NotTheWriter
 from widerow.model.names import Names
@@ -58,7 +59,9 @@ class Pyramid:
         *,
         may_roll: Callable[[], None] = lambda: None,
         rolled: Callable[[str, Rolled], None] = lambda _level, _rolled: None,
+        told: Callable[[Tenant, Rows], None] = lambda _tenant, _hours: None,
     ) -> None:
+        """`told`: see `Roller`."""
         self._engine, self._clock, self._settings, self._may_roll = engine, clock, settings, may_roll
         self.rollups = Rollups(engine, clock, telemetry.erasure)
         self.crew: Crew | None = None
@@ -69,7 +72,9 @@ class Pyramid:
         """Whether this process knows by heart what is not rolled."""
         self.windows = Windows(clock, settings.windows, alone_from_us=self._alone_from_us()) if self._knows else None
         tagged = type_tags(catalog.attributes)
-        self.roller = Roller(engine, telemetry, self.rollups, self.marks, clock, self.windows, tagged, crew=settings.crew)
+        self.roller = Roller(
+            engine, telemetry, self.rollups, self.marks, clock, self.windows, tagged, crew=settings.crew, told=told
+        )
         self.fleet = Fleet(engine, self.rollups, self.roller.fleet, catalog, clock, crew=settings.crew)
         self._eraser = Eraser(engine, self.rollups, self.marks, self.roller, clock)
         self.verifier = Verifier(engine, telemetry, self.rollups, clock)

@@ -65,11 +65,15 @@ class Roller:
         tagged: Callable[[str, Rows], Rows] = lambda _, rows: rows,
         versions: Versions | None = None,
         crew: CrewSettings | None = None,
+        told: Callable[[Tenant, Rows], None] = lambda _tenant, _hours: None,
     ) -> None:
-        """`tagged` puts on rows of hours what is stored with them of their devices. `crew`: others roll, too."""
+        """`tagged` puts on rows of hours what is stored with them of their devices. `crew`: others roll, too.
+
+        `told` gets hours that are in the store; if it raises they are rolled again, and told again.
+        """
         self._engine, self._telemetry, self._rollups = engine, telemetry, rollups
         self._marks, self._windows, self._clock = marks, windows, clock
-        self._tagged, self._crew = tagged, crew
+        self._tagged, self._crew, self._told = tagged, crew, told
         self.days, self.fleet = Backlog(engine, DIRTY_DAYS), Backlog(engine, DIRTY_FLEET)
         self.between: Callable[[], None] = lambda: None
         """Called between the parts of a roll, which may take seconds."""
@@ -203,6 +207,7 @@ class Roller:
         )
         if self._crew and self._clock.now_us() > marked_us + self._crew.longest_us:
             raise Unavailable("writing hours took so long that the marks of what follows may be gone: they are rolled again")
+        self._told(tenant, hours)
 
     def roll_day(self, tenant: Tenant, *units: Unit) -> Rolled:
         """Roll units of one day, from all its hours."""

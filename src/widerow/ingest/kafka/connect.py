@@ -85,6 +85,21 @@ def client_settings(kafka: Kafka) -> dict[str, Any]:
     return settings
 
 
+def producer_settings(kafka: Kafka) -> dict[str, Any]:
+    """What is confirmed by this producer is on every replica that the topic asks for, once."""
+    return client_settings(kafka) | {
+        "acks": "all",
+        "enable.idempotence": True,
+        "compression.type": kafka.compression,
+        "linger.ms": kafka.linger_ms,
+        "message.max.bytes": max(1_000_000, (kafka.max_message_kib + 64) << 10),
+        "message.timeout.ms": kafka.send_timeout_s * 1000,
+        "queue.buffering.max.kbytes": kafka.send_queue_mib << 10,
+        "queue.buffering.max.messages": 0,
+        "partitioner": "murmur2_random",
+    }
+
+
 def failure(what: str, error: KafkaError | KafkaException | Exception) -> WiderowError:
     """What a caller is told of a failure of Kafka's."""
     cause = error.args[0] if isinstance(error, KafkaException) and error.args else error
@@ -111,6 +126,8 @@ def ensure_topics(kafka: Kafka, *, create: bool) -> dict[Lane, int]:
     admin = AdminClient(client_settings(kafka))
     counts = partition_counts(admin, kafka)
     missing = [name for lane, name in topics(kafka).items() if not counts[lane]]
+    if kafka.rollups_topic and kafka.rollups_topic not in admin.list_topics(timeout=ASK_S).topics:
+        missing.append(kafka.rollups_topic)
     if not missing:
         return counts
     if not create:

@@ -20,7 +20,7 @@ import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from widerow.config import Config
-from widerow.ingest.kafka.connect import ASK_S, client_settings, failure, partition_counts, topics
+from widerow.ingest.kafka.connect import ASK_S, failure, partition_counts, producer_settings, topics
 from widerow.ingest.kafka.message import Header, Outgoing, headers_of, messages_of
 from widerow.model.arrays import Bytes, Flags
 from widerow.model.batch import Batch
@@ -62,19 +62,8 @@ class KafkaSink:
         self._registry = registry
 
     def _connect(self) -> Producer:
-        kafka = self._kafka
-        settings = client_settings(kafka) | {
-            "acks": "all",
-            "enable.idempotence": True,
-            "compression.type": kafka.compression,
-            "linger.ms": kafka.linger_ms,
-            "message.max.bytes": max(1_000_000, (kafka.max_message_kib + 64) << 10),
-            "message.timeout.ms": kafka.send_timeout_s * 1000,
-            "queue.buffering.max.kbytes": kafka.send_queue_mib << 10,
-            "queue.buffering.max.messages": 0,
-        }
         try:
-            return Producer(settings)
+            return Producer(producer_settings(self._kafka))
         except KafkaException as error:
             raise failure("Kafka's producer cannot be set up", error) from error
 
