@@ -16,12 +16,12 @@ import numpy as np
 
 from widerow.catalog.attributes import Attributes
 from widerow.catalog.catalog import Catalog
-from widerow.engine.port import Engine
+from widerow.engine.port import ALL, Engine, Span
 from widerow.engine.rows import Key, Rows
 from widerow.model.names import Coded
 from widerow.model.tags import with_tags
 from widerow.model.tenant import GUARD_US, Tenant
-from widerow.model.times import HOUR, MS, Clock, TimeSpan, whole_ms
+from widerow.model.times import DAY, HOUR, MS, Clock, TimeSpan, whole_ms
 from widerow.rollup.backlog import Backlog, units_of
 from widerow.rollup.crew import CrewSettings
 from widerow.rollup.fleet_store import FleetStore
@@ -171,16 +171,19 @@ class Fleet:
         """
         return self._doubted(tenant, Stale.of((*self._backlog.of(tenant.name), *unrolled)))
 
-    def stale_in_store(self, tenant: Tenant) -> Stale:
-        """The same as the store has it: for processes that do not roll."""
+    def stale_in_store(self, tenant: Tenant, present_us: int | None = None) -> Stale:
+        """The same as the store has it: for processes that do not roll. From `present_us` on everything is taken for stale,
+        without a look.
+        """
         shards: list[Key] = [(tenant.name, shard) for shard in range(SHARDS)]
         found = (
             (unit.start_us, unit.shard)
             for table in (DIRTY, DIRTY_FLEET)
-            for rows in self._engine.scan(table, shards)
+            for rows in self._engine.scan(table, shards, ALL if present_us is None else Span(None, present_us))
             for unit in units_of(table, rows)
         )
-        return self._doubted(tenant, Stale.of(found))
+        present = range(present_us, self._clock.now_us() + DAY, HOUR) if present_us is not None else ()
+        return self._doubted(tenant, Stale.of((*found, *((hour, shard) for hour in present for shard in range(SHARDS)))))
 
     def _doubted(self, tenant: Tenant, stale: Stale) -> Stale:
         with self._lock:

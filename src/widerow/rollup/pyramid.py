@@ -18,7 +18,7 @@ from widerow.model.names import Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import Clock
 from widerow.rollup.crew import Crew, CrewSettings
-from widerow.rollup.dirt import Dirt, dirt_in_store
+from widerow.rollup.dirt import Dirt, dirt_in_store, unlooked_us
 from widerow.rollup.erase import Eraser
 from widerow.rollup.fleet import Fleet, Stale, type_tags
 from widerow.rollup.guard import Guard, Pending, marked_in_store
@@ -143,13 +143,13 @@ class Pyramid:
         """What of these devices is not rolled yet."""
         if self._knows_now():
             return self.roller.dirt(tenant, devices)
-        return dirt_in_store(self._engine, tenant, devices)
+        return dirt_in_store(self._engine, tenant, devices, self._clock.now_us())
 
     def stale(self, tenant: Tenant) -> Stale:
         """What cannot be asked of the fleet's hours yet."""
         if self._knows_now():
             return self.fleet.stale(tenant, self.marks.of(tenant.name))
-        return self.fleet.stale_in_store(tenant)
+        return self.fleet.stale_in_store(tenant, unlooked_us(self._clock.now_us()))
 
     def _knows_now(self) -> bool:
         """Not while another process may be writing: that one's marks and late reports only the store knows."""
