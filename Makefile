@@ -14,7 +14,7 @@ FETCHED = $${WIDEROW_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/widerow}
 CACHES := .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache site build dist bench/results
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run servers test test-cluster test-year check format bench crash crash-rollups fuzz dist lock clean
+.PHONY: help setup run servers test test-cluster test-year check format bench crash crash-rollups crash-pipeline fuzz dist lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,11 @@ crash: setup ## Kill the server N times and look for lost or invented reports
 
 crash-rollups: setup ## Kill what rolls N times, at named points, and verify
 	$(BIN)/python -m tests.system.rollup_kills --cycles $(or $(N),50) $(ARGS)
+
+crash-pipeline: setup ## Kill gateways and workers N times on the way from MQTT to a store (ARGS='--store bigtable')
+	@sh tools/system_packages.sh
+	@$(BIN)/python -m tests.servers --fetch
+	$(BIN)/python -m tests.system.pipeline_kills --kills $(or $(N),100) $(ARGS)
 
 fuzz: setup ## Feed N hostile inputs to each decoder
 	$(BIN)/python -m tests.fuzz.run --count $(or $(N),1000000) $(ARGS)

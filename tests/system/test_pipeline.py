@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -15,11 +17,15 @@ from servers.fixtures import had
 from servers.kafka import Kafka
 from servers.mosquitto import Mosquitto
 from system.pipeline_kills import Run
-from system.works import Sent, Works
+from system.works import TENANT, Devices, Sent, Works, past
+from widerow.model.device import Device
+from widerow.model.tenant import Tenant
+from widerow.model.times import MINUTE, TimeSpan
 
 pytestmark = pytest.mark.timeout(600)
 
 REPORTS = 100_000
+FROZEN_S = 10.0
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +45,7 @@ def broker() -> Iterator[Mosquitto]:
 def test_nothing_is_lost_on_the_way_to_cassandra_while_processes_die(
     tmp_path: Path, cassandra_server: Cassandra, broker: Mosquitto, log: Kafka
 ) -> None:
-    name = f"works_{uuid4().hex[:8]}"
+    name = f"works{uuid4().hex[:8]}"
     with Works(name, tmp_path, cassandra_server.store_url(name), broker, log) as works:
         Run(works, Sent(), tmp_path, REPORTS, random.Random(6), print).go(kills=10)
 
@@ -49,7 +55,7 @@ def test_nothing_is_lost_on_the_way_to_bigtable_while_processes_die(
     tmp_path: Path, bigtable_server: Bigtable, broker: Mosquitto, log: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", bigtable_server.address)
-    name = f"works_{uuid4().hex[:8]}"
+    name = f"works{uuid4().hex[:8]}"
     with Works(name, tmp_path, bigtable_server.store_url(name), broker, log) as works:
         Run(works, Sent(), tmp_path, REPORTS, random.Random(7), print).go(kills=10)
 
@@ -58,6 +64,117 @@ def test_nothing_is_lost_on_the_way_to_bigtable_while_processes_die(
 def test_workers_that_join_and_leave_lose_nothing(
     tmp_path: Path, cassandra_server: Cassandra, broker: Mosquitto, log: Kafka
 ) -> None:
-    name = f"works_{uuid4().hex[:8]}"
+    name = f"works{uuid4().hex[:8]}"
     with Works(name, tmp_path, cassandra_server.store_url(name), broker, log) as works:
         Run(works, Sent(), tmp_path, REPORTS // 2, random.Random(8), print).go(kills=0, restarts=False, rebalance=True)
+
+
+def test_a_store_that_stands_still_holds_everything_up_and_loses_nothing(
+    tmp_path: Path, broker: Mosquitto, log: Kafka
+) -> None:
+    """What waits for it waits in Kafka: the worker takes so much, and no more, and says so."""
+    name = f"works{uuid4().hex[:8]}"
+    with had(Cassandra) as store:
+        settings = {"WIDEROW_KAFKA_MAX_IN_FLIGHT_MIB": "1", "WIDEROW_BACKFILL_MAX_IN_FLIGHT_MIB": "1"}
+        with Works(name, tmp_path, store.store_url(name), broker, log, workers=1, settings=settings) as works:
+            (worker,) = works.workers
+            sent, span = Sent(), past(2)
+            devices = Devices(broker, sent)
+            try:
+                _send_minutes(devices, span, minutes=20)
+                works.wait_for(sent, span)
+                store.pause()
+                try:
+                    before_mib = worker.resident_mib()
+                    _send_minutes(devices, span, minutes=100, first=20)
+                    devices.wait(60.0)  # the gateway and Kafka go on
+                    _until(lambda: worker.get("/health/ready")[0] != 200, "the worker says that it is held up")
+                    time.sleep(FROZEN_S)
+                    taken = worker.metric("widerow_kafka_in_flight_bytes")
+                    grown_mib = worker.resident_mib() - before_mib
+                finally:
+                    store.resume()
+                assert 0 < taken <= 4 << 20, "in flight is bounded"
+                assert grown_mib < 200, "so is memory"
+                works.wait_for(sent, span)
+                _until(lambda: worker.get("/health/ready")[0] == 200, "and that it is no more")
+                _until(lambda: works.lag() == 0, "the lag drains")
+            finally:
+                devices.close()
+
+
+def test_what_cannot_be_taken_is_refused_and_its_neighbours_pass(
+    tmp_path: Path, cassandra_server: Cassandra, broker: Mosquitto, log: Kafka
+) -> None:
+    name = f"works{uuid4().hex[:8]}"
+    with Works(name, tmp_path, cassandra_server.store_url(name), broker, log, workers=1) as works:
+        sent, span = Sent(), past(2)
+        devices = Devices(broker, sent)
+        try:
+            for topic, payload in (
+                (f"widerow/v1/{TENANT}/broken/telemetry", b'{"time": 1'),
+                ("widerow/v1/nobody/d0/telemetry", b'{"values": {"temp": 1}}'),
+                (f"widerow/v1/{TENANT}/large/telemetry", b" " * (10 << 20)),
+            ):
+                devices.publish(topic, payload)
+                _send_minutes(devices, span, minutes=1)
+            devices.wait(60.0)
+            works.wait_for(sent, span)
+        finally:
+            devices.close()
+        assert works.gateway.metric("widerow_mqtt_refused_total") == 3
+        assert "nobody" in works.gateway.whole_log()
+        with works.service() as service:
+            letters = [filed.letter for filed in service.dead_letters.store.newest(TENANT)]
+        assert sorted(letter.code for letter in letters) == ["syntax", "too-large"]
+        assert {letter.source for letter in letters} == {
+            f"mqtt:widerow/v1/{TENANT}/{device}/telemetry" for device in ("broken", "large")
+        }
+
+
+def test_a_dead_letter_is_sent_again_once_its_cause_is_mended(
+    tmp_path: Path, cassandra_server: Cassandra, broker: Mosquitto, log: Kafka
+) -> None:
+    name = f"works{uuid4().hex[:8]}"
+    with Works(name, tmp_path, cassandra_server.store_url(name), broker, log, workers=1) as works:
+        with works.service() as service:
+            strict = service.create_tenant(Tenant(name="strict", registers_devices=False))
+        span = past(2)
+        devices = Devices(broker, Sent())
+        try:
+            payload = json.dumps({"time": span.start_us // 1000, "values": {"temp": 7.5}}).encode()
+            devices.publish("widerow/v1/strict/late/telemetry", payload)
+            devices.wait(60.0)
+        finally:
+            devices.close()
+        with works.service() as service:
+            _until(lambda: bool(list(service.dead_letters.store.newest("strict"))), "it is filed")
+            (filed,) = service.dead_letters.store.newest("strict")
+            assert filed.letter.code == "unknown-device"
+            service.catalog.devices.create(strict, Device(name="late"))
+
+            def stored() -> list[float]:
+                return [
+                    value
+                    for rows in service.telemetry.read_many(strict, ["late"], span)
+                    for value in rows.cells.number.tolist()
+                ]
+
+            again = {"ids": [filed.id]}  # a gateway that has just looked for a device looks again a while later
+            _until(lambda: works.gateway.post("/v1/deadletters/replay?tenant=strict", again)["stored"] == 1, "it is taken")
+            _until(lambda: stored() == [7.5], "the worker has written it")
+            assert not list(service.dead_letters.store.newest("strict"))
+
+
+def _send_minutes(devices: Devices, span: TimeSpan, *, minutes: int, first: int = 0) -> None:
+    for n in range(first, first + minutes):
+        for d in range(20):
+            at = span.start_us + n * MINUTE + d * 1000
+            devices.send(f"d{d}", [{"time": at // 1000, "values": {"temp": float(n), "flow": 0.5}}], [at])
+
+
+def _until(holds: Callable[[], bool], what: str, within_s: float = 60.0) -> None:
+    until_s = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < until_s, what
+        time.sleep(0.2)

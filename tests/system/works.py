@@ -34,6 +34,7 @@ from widerow.model.batch import CellKind
 from widerow.model.names import Coded
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, HOUR, SystemClock, TimeSpan
+from widerow.model.token import Role
 from widerow.rollup.guard import marked_in_store
 from widerow.service import Service
 
@@ -57,7 +58,7 @@ class Process:
         self._log = folder / f"{name}.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._from = 0
-        self.url = ""
+        self.url = self.token = ""
 
     def start(self, *, wait: bool = True) -> None:
         assert self._process is None, "it runs already"
@@ -124,15 +125,30 @@ class Process:
             raise Unexpected(f"{self.name} ended with {code}:\n{self.log()[-3000:]}")
 
     def get(self, path: str) -> tuple[int, str]:
+        request = urllib.request.Request(self.url + path, headers={"Authorization": f"Bearer {self.token}"})
         try:
-            with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=10) as answer:
                 return answer.status, answer.read().decode()
         except HTTPError as error:
             return error.code, error.read().decode()
 
+    def post(self, path: str, form: Mapping[str, Any]) -> Any:
+        request = urllib.request.Request(
+            self.url + path,
+            json.dumps(form).encode(),
+            {"Content-Type": "application/json", "Authorization": f"Bearer {self.token}"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.load(answer)
+        except HTTPError as error:
+            raise Unexpected(f"{path}: {error.code} {error.read().decode()}") from None
+
     def metric(self, name: str) -> float:
         """The sum over its labels."""
-        _, text = self.get("/metrics")
+        status, text = self.get("/metrics")
+        if status != 200 or f"# TYPE {name.removesuffix('_total')}" not in text:
+            raise Unexpected(f"{self.name} has no metric {name}: {status} {text[:200]}")
         found = re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", text, re.MULTILINE)
         return sum(map(float, found))
 
@@ -165,8 +181,8 @@ class Devices:
         self._lock = threading.Lock()
         self._under_way: dict[int, list[tuple[str, int]]] = {}
         self._early: dict[int, bool] = {}
-        self._messages: dict[int, tuple[str, str]] = {}
-        self._again: list[tuple[str, str, list[tuple[str, int]]]] = []
+        self._messages: dict[int, tuple[str, str | bytes]] = {}
+        self._again: list[tuple[str, str | bytes, list[tuple[str, int]]]] = []
         self._room = threading.Semaphore(200)
         self.returned = 0
         """Messages that came back because the broker had nobody to give them to."""
@@ -190,7 +206,12 @@ class Devices:
         topic = self._topic.format(tenant=tenant, device=device)
         self._publish(topic, json.dumps(reports), places)
 
-    def _publish(self, topic: str, payload: str, places: list[tuple[str, int]]) -> None:
+    def publish(self, topic: str, payload: bytes) -> None:
+        """Anything, to anywhere."""
+        self._room.acquire()
+        self._publish(topic, payload, [])
+
+    def _publish(self, topic: str, payload: str | bytes, places: list[tuple[str, int]]) -> None:
         told = self._client.publish(topic, payload, qos=1)  # the answer may be there before it returns
         with self._lock:
             self._under_way[told.mid], self._messages[told.mid] = places, (topic, payload)
@@ -275,10 +296,13 @@ class Works:
         }
         with self.service() as service:
             service.create_tenant(Tenant(name=TENANT))
+            self._token, _ = service.catalog.tokens.create(Role.OPERATOR)
         self.gateway = Process("gateway", ["gateway"], self.environment, folder)
         self.workers = [Process(f"worker-{n}", ["worker"], self.environment, folder) for n in range(workers)]
 
     def __enter__(self) -> Self:
+        for process in (self.gateway, *self.workers):
+            process.token = self._token
         self.gateway.start(wait=False)
         for worker in self.workers:
             worker.start(wait=False)
@@ -296,6 +320,7 @@ class Works:
 
     def another_worker(self, folder: Path) -> Process:
         worker = Process(f"worker-{len(self.workers)}", ["worker"], self.environment, folder)
+        worker.token = self._token
         self.workers.append(worker)
         worker.start()
         return worker
