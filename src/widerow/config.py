@@ -147,10 +147,26 @@ class Kafka:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pressure:
+    high_percent: int = _setting(
+        80, "The process is degraded when live requests take this part of what may be in flight.", low=1, high=100
+    )
+    low_percent: int = _setting(50, "It is healthy again below this part.", low=1, high=100)
+    max_items: int = _setting(100_000, "Requests and messages in flight, of each lane.", low=1, high=10_000_000)
+    stall_s: int = _setting(5, "It is degraded when a live request has waited for longer.", low=1, high=3600)
+    recover_s: int = _setting(5, "For how long all must be well again before it is called healthy.", low=1, high=3600)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Backfill:
-    after_s: int = _setting(3600, "Reports older than this take the lane of the backlog, behind Kafka.", low=60, high=10**9)
+    after_s: int = _setting(
+        3600, "A request with a report older than this takes the lane of backlog; 0: none does.", low=0, high=31_536_000
+    )
     max_in_flight_mib: int = _setting(
-        16, "Worker: messages of the backlog taken from Kafka and not yet stored.", low=1, high=1 << 16
+        64, "Backlog taken in and not yet answered, in all; half of it for one tenant, or from Kafka.", low=1, high=1 << 16
+    )
+    share_percent: int = _setting(
+        20, "Part of the committer's time that backlog is given while live reports come.", low=1, high=100
     )
 
 
@@ -270,6 +286,7 @@ class Config:
     time: Time = field(default_factory=Time)
     pipeline: Pipeline = field(default_factory=Pipeline)
     kafka: Kafka = field(default_factory=Kafka)
+    pressure: Pressure = field(default_factory=Pressure)
     backfill: Backfill = field(default_factory=Backfill)
     rollup: Rollup = field(default_factory=Rollup)
     query: Query = field(default_factory=Query)
@@ -309,6 +326,11 @@ def build(tree: Mapping[str, Any], environment: Mapping[str, str]) -> Config:
         raise ConfigError(f"kafka.sasl_mechanism is {config.kafka.sasl_mechanism!r}: give {', '.join(SASL_MECHANISMS)}")
     if config.kafka.compression not in COMPRESSIONS:
         raise ConfigError(f"kafka.compression is {config.kafka.compression!r}: give {', '.join(COMPRESSIONS)}")
+    if config.pressure.low_percent > config.pressure.high_percent:
+        raise ConfigError(
+            f"pressure.low_percent is {config.pressure.low_percent}: give at most pressure.high_percent, "
+            f"{config.pressure.high_percent}"
+        )
     return config
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
 
+from widerow.admit.pressure import Pressure, PressureSettings
 from widerow.catalog import lease as leases
 from widerow.catalog.catalog import Catalog, CatalogSettings
 from widerow.catalog.lease import Keeper
@@ -136,9 +137,13 @@ class Service:
                     max_tenant_in_flight_bytes=config.pipeline.max_tenant_in_flight_mib << 20,
                     decoders=config.pipeline.decoders,
                     share_core=bool(config.pipeline.share_core),
+                    backfill_after_us=config.backfill.after_s * SECOND,
+                    max_backfill_bytes=config.backfill.max_in_flight_mib << 20,
+                    backfill_share=config.backfill.share_percent / 100,
                 ),
                 may_write,
                 dead_letters,
+                Pressure(pressure_settings(config), counters),
             )
             naming = line_codec.LineNaming(
                 device_tags=config.line.device_tags, metric=config.line.metric, fold_tags=config.line.fold_tags
@@ -295,6 +300,7 @@ class Service:
         stats = self.engine.stats()
         self.counters.writer.set(not self.trouble())
         self.counters.in_flight.set(self.pipeline.in_flight())
+        self.pipeline.pressure.refresh_gauges()
         self.counters.disk.set(stats.disk_bytes)
         self.counters.memory.set(stats.memory_bytes)
         self.counters.windows.set(stats.windows)
@@ -305,6 +311,19 @@ class Service:
             self.counters.rollup_pending.labels(lag.level).set(lag.pending)
             self.counters.rollup_behind.labels(lag.level).set(lag.behind_us / SECOND)
         self.counters.rollup_margin.set(min(lag.margin_us for lag in lags) / SECOND)
+
+
+def pressure_settings(config: Config) -> PressureSettings:
+    pressure = config.pressure
+    return PressureSettings(
+        max_bytes=config.pipeline.max_in_flight_mib << 20,
+        max_backfill_bytes=config.backfill.max_in_flight_mib << 20,
+        max_items=pressure.max_items,
+        high=pressure.high_percent / 100,
+        low=pressure.low_percent / 100,
+        stall_s=pressure.stall_s,
+        recover_s=pressure.recover_s,
+    )
 
 
 def pyramid_settings(config: Config, *, rolls: bool, crew: bool = False) -> PyramidSettings:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from widerow.catalog.catalog import Catalog
 from widerow.catalog.store import SCHEMA
-from widerow.config import Config, Store
+from widerow.config import Backfill, Config, Store
 from widerow.engine.rows import Rows
 from widerow.model.device import Device
-from widerow.model.errors import ConfigError, NotTheWriter, StorageFull, Unavailable
+from widerow.model.errors import ConfigError, NotTheWriter, Overloaded, StorageFull, TenantBusy, Unavailable
 from widerow.model.tenant import Limits, Tenant
-from widerow.model.times import HOUR, TimeSpan
-from widerow.pipeline.job import Job, Outcome
+from widerow.model.times import HOUR, MINUTE, SECOND, TimeSpan
+from widerow.pipeline.job import Job, Lane, Outcome, Settle
 from widerow.pipeline.pipeline import INLINE_BYTES
 from widerow.schema.shards import shard_of
 from widerow.schema.table import Table
@@ -228,3 +229,81 @@ def test_a_deleted_tenant_leaves_nothing_behind(service: Service) -> None:
     assert service.catalog.devices.count("acme") == 0
     send(service, again, f"m,device=d x=2 {now - 1}")
     assert values(service, again, "d") == [2.0]
+
+
+# -- lanes
+
+
+def repeat(act: Callable[[], None], times: int) -> None:
+    for _ in range(times):
+        act()
+
+
+def lane_figures(service: Service) -> dict[str, tuple[int, int]]:
+    return {lane.value: (held.items, held.bytes) for lane, held in service.pipeline.pressure.look().lanes.items()}
+
+
+def test_backlog_of_any_size_is_stored_and_answered_once(service: Service) -> None:
+    tenant = service.catalog.tenants.create(Tenant(name="acme"))
+    old = service.clock.now_us() - 90 * 60 * SECOND
+    small = [f"m,device=a x={i} {old + i}" for i in range(20)]
+    lines = [f"m,device=d{i % 7} x={i} {old + i}" for i in range(20_000)]
+    outcomes = send(service, tenant, *small, "\n".join([*lines, "broken"]))
+    assert [o.accepted for o in outcomes] == [1] * 20 + [len(lines)]
+    assert [(r.code, list(r.positions)) for r in outcomes[-1].refusals] == [("device-missing", [len(lines)])]
+    assert sorted(x for k in range(7) for x in values(service, tenant, f"d{k}")) == [float(i) for i in range(20_000)]
+    assert lane_figures(service) == {"live": (0, 0), "backfill": (0, 0)}
+
+
+def test_one_old_report_makes_its_job_backlog(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    tenant = service.catalog.tenants.create(Tenant(name="acme"))
+    now = service.clock.now_us()
+    seen: list[Lane] = []
+    real = service.pipeline._sink.commit
+
+    def watched(work: Sequence[tuple[str, list[Job]]], settle: Settle) -> None:
+        seen.extend(job.lane for _, jobs in work for job in jobs)
+        real(work, settle)
+
+    monkeypatch.setattr(service.pipeline._sink, "commit", watched)
+    send(service, tenant, f"m,device=a x=1 {now}\nm,device=a x=1 {now - HOUR - 1}")
+    send(service, tenant, f"m,device=a x=1 {now}\nm,device=a x=1 {now - HOUR + MINUTE}")
+    assert seen == [Lane.BACKFILL, Lane.LIVE]
+
+
+def test_backlog_beyond_its_bound_is_refused_and_live_reports_are_not(tmp_path: Path) -> None:
+    config = Config(store=Store(url=f"rocksdb:{tmp_path}", reserve_mib=0), backfill=Backfill(max_in_flight_mib=1))
+    with Service.open(config) as service:
+        tenant = service.catalog.tenants.create(Tenant(name="acme"))
+        now = service.clock.now_us()
+        held, may_go_on = threading.Event(), threading.Event()
+        real = service.engine.write
+
+        def slow(changes: Sequence[tuple[Table, Rows]]) -> None:
+            held.set()
+            assert may_go_on.wait(30)
+            real(changes)
+
+        service.engine.write = slow  # type: ignore[method-assign]
+        outcomes: list[Outcome] = []
+
+        def submit(lines: list[str], lane: Lane) -> None:
+            body = "\n".join(lines).encode()
+            decode = service.bodies.lines(body, encoding="", precision="us", max_bytes=1 << 30)
+            service.pipeline.submit(Job(tenant, len(body), decode, outcomes.append, lane=lane))
+
+        submit([f"m,device=a x=1 {now}"], Lane.LIVE)
+        assert held.wait(10)
+        old = [f"m,device=b x={i} {now - 2 * HOUR + i}" for i in range(12_000)]
+        submit(old, Lane.BACKFILL)
+        submit([line.replace("=b", "=c") for line in old[:4000]], Lane.LIVE)  # nobody knows that it is backlog
+        submit_more = partial(submit, [line.replace("=b", "=e") for line in old], Lane.BACKFILL)
+        with pytest.raises((Overloaded, TenantBusy)) as refused:
+            repeat(submit_more, 9)
+        assert refused.value.retry_after_s >= 0.5
+        submit([f"m,device=a x=2 {now + 1}"], Lane.LIVE)
+        may_go_on.set()
+        service.pipeline.close()
+        assert not [o.error for o in outcomes if o.error is not None]
+        assert sorted(o.accepted for o in outcomes)[:3] == [1, 1, 4000]
+        assert lane_figures(service) == {"live": (0, 0), "backfill": (0, 0)}

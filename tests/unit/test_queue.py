@@ -10,8 +10,8 @@ from widerow.model.errors import Overloaded, TenantBusy
 from widerow.pipeline.queue import FairQueue
 
 
-def queue(max_bytes: int = 100, max_tenant_bytes: int = 60, quantum_bytes: int = 10) -> FairQueue[int]:
-    return FairQueue(max_bytes=max_bytes, max_tenant_bytes=max_tenant_bytes, quantum_bytes=quantum_bytes)
+def queue(max_tenant_bytes: int = 60, quantum_bytes: int = 10) -> FairQueue[int]:
+    return FairQueue(max_tenant_bytes=max_tenant_bytes, quantum_bytes=quantum_bytes)
 
 
 def test_a_burst_waits_behind_itself_only() -> None:
@@ -38,18 +38,15 @@ def test_a_full_line_refuses_its_own_tenant_only() -> None:
     q.put("b", 3, 40)
 
 
-def test_a_full_queue_refuses_everyone_until_something_is_released() -> None:
+def test_a_line_is_full_until_something_is_released() -> None:
     q = queue()
     q.put("a", 1, 60)
-    q.put("b", 2, 40)
-    with pytest.raises(Overloaded, match="max_in_flight_mib"):
-        q.put("c", 3, 1)
     q.take(1000)
-    with pytest.raises(Overloaded):  # taken is not done
-        q.put("c", 3, 1)
+    with pytest.raises(TenantBusy):  # taken is not done
+        q.put("a", 2, 1)
     q.release("a", 60)
-    q.put("c", 3, 1)
-    assert q.in_flight() == 41
+    q.put("a", 2, 1)
+    assert q.queued == 1
 
 
 def test_an_item_larger_than_a_line_is_taken_when_the_line_is_empty() -> None:

@@ -26,6 +26,15 @@ class Counters:
         self.commit_failures = Counter("widerow_commit_failures", "Commits that failed.", ["code"], registry=r)
         self.writer = Gauge("widerow_writer", "1 if this process may write to its store.", registry=r)
         self.in_flight = Gauge("widerow_in_flight_bytes", "Bytes taken in and not yet answered.", registry=r)
+        self.pressure_healthy = Gauge("widerow_pressure_healthy", "1 if the process keeps up, 0 if degraded.", registry=r)
+        self.pressure_pending = Gauge("widerow_pressure_pending", "Requests in flight.", ["lane"], registry=r)
+        self.pressure_bytes = Gauge("widerow_pressure_pending_bytes", "Bytes in flight.", ["lane"], registry=r)
+        self.pressure_oldest = Gauge(
+            "widerow_pressure_oldest_seconds", "For how long the oldest request has been in flight.", ["lane"], registry=r
+        )
+        self.pressure_events = Counter(
+            "widerow_pressure_events", "Turns of the process's health, and refusals for want of room.", ["event"], registry=r
+        )
         self.disk = Gauge("widerow_store_disk_bytes", "Bytes on disk.", registry=r)
         self.memory = Gauge("widerow_store_memory_bytes", "Memory of the engine.", registry=r)
         self.windows = Gauge("widerow_store_windows", "Time windows on disk.", registry=r)

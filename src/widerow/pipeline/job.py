@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Protocol
 
+from widerow.admit.pressure import Permit
 from widerow.codec.decoded import Decoded
 from widerow.model.batch import Batch
 from widerow.model.errors import Refusal, WiderowError
+from widerow.model.lane import Lane
 from widerow.model.tenant import Tenant
 from widerow.pipeline.origin import Origin
 
-
-class Lane(Enum):
-    """Live reports, and the backlog of devices that were away: each has a line and a budget of its own."""
-
-    LIVE = "live"
-    BACKFILL = "backfill"
+__all__ = ["Job", "Lane", "Outcome", "Settle", "Sink"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +32,10 @@ class Outcome:
 
 @dataclass(slots=True)
 class Job:
-    """A body on its way. `decode` is called once, in any thread; `done` too."""
+    """A body on its way. `decode` is called once, in any thread; `done` too.
+
+    A front that knows that it is backlog says so by its lane; of others the pipeline finds out when it has decoded them.
+    """
 
     tenant: Tenant
     size: int
@@ -47,6 +46,8 @@ class Job:
     origin: Origin | None = None
     """The body as it came, for what is refused of it; None: it is not kept."""
     batch: Batch | None = None
+    permit: Permit | None = None
+    """The pipeline's: room for it, until it is answered."""
     refusals: list[Refusal] = field(default_factory=list)
 
 

@@ -1,11 +1,14 @@
 """The one path of a report: decode, check, hand to the sink that makes it durable, acknowledge.
 
 Fronts hand over a `Job` and are called back with its `Outcome`; a report that is counted as accepted there is durable.
-Two bounded fair queues, both by tenant: bodies waiting to be decoded, and decoded batches waiting to be written. Small
-bodies are decoded at once by the caller, where a hand-over would cost more than the work.
-Threads: a few decoders (kernels without the GIL) and one committer. A commit takes everything that is waiting: under load
-commits grow by themselves, without load nobody lingers. A second committer gave no gain in the few
-runs that compared them (docs/adr/0006-threads-and-cores.md).
+What is taken in holds a permit (`admit.pressure`) until it is answered. Fair queues, by tenant: bodies waiting to be
+decoded, and decoded batches waiting to be written. Small bodies are decoded at once by the caller, where a hand-over would
+cost more than the work.
+A job with a report older than `backfill.after_s` is backlog and takes a lane of its own: its own room, its own decoder where
+the front knew, and a share of the committer's time (`pipeline.lanes`).
+Threads: a few decoders (kernels without the GIL), one for backlog, and one committer. A commit of live reports takes
+everything that is waiting: under load commits grow by themselves, without load nobody lingers. A second committer gave no
+gain in the few runs that compared them (docs/adr/0006-threads-and-cores.md).
 What cannot be read or is refused goes to the dead letters. A job whose letters must be durable and are not has failed.
 Where processes share a store, `may_write` is asked before a job is taken in.
 """
@@ -20,22 +23,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from widerow.admit.pressure import Pressure, PressureSettings
 from widerow.model.arrays import lengths
 from widerow.model.batch import Batch
-from widerow.model.errors import Refusal, WiderowError, unexpected
-from widerow.model.times import Clock
+from widerow.model.errors import NotTheWriter, Refusal, Unavailable, WiderowError, unexpected
+from widerow.model.lane import Lane
+from widerow.model.times import HOUR, Clock
 from widerow.ops.cores import allowed_cores, shared_core, stay_on
 from widerow.ops.counters import Counters
 from widerow.pipeline.check import check
 from widerow.pipeline.dead_letters import FILED_CODES, DeadLetters
 from widerow.pipeline.job import Job, Outcome, Sink
+from widerow.pipeline.lanes import Lanes
+from widerow.pipeline.pieces import pieces
 from widerow.pipeline.queue import FairQueue
 
 log = logging.getLogger(__name__)
 
 INLINE_BYTES = 64 << 10
 """Bodies up to this size are decoded by the front itself."""
-_COMMIT_BYTES = 16 << 20
 _QUANTUM_BYTES = 1 << 20
 
 
@@ -47,6 +53,11 @@ class PipelineSettings:
     decoders: int = 2
     share_core: bool = False
     """Whether the committer stays on the core that the event loop stays on; see `ops.cores`."""
+    backfill_after_us: int = HOUR
+    """How old a report makes its job one of backlog; 0: none is."""
+    max_backfill_bytes: int = 64 << 20
+    backfill_share: float = 0.25
+    """Of the committer's time, while live reports come."""
 
 
 class Pipeline:
@@ -60,22 +71,30 @@ class Pipeline:
         settings: PipelineSettings,
         may_write: Callable[[], None] = lambda: None,
         dead_letters: DeadLetters | None = None,
+        pressure: Pressure | None = None,
     ) -> None:
         self._sink, self._may_write, self._dead_letters = sink, may_write, dead_letters
         self._clock, self._counters, self._settings = clock, counters, settings
-        self._bodies: FairQueue[Job] = self._queue()
-        self._batches: FairQueue[Job] = self._queue()
+        self.pressure = pressure or Pressure(
+            PressureSettings(max_bytes=settings.max_in_flight_bytes, max_backfill_bytes=settings.max_backfill_bytes),
+            counters,
+        )
+        self._bodies: FairQueue[Job] = FairQueue(
+            max_tenant_bytes=settings.max_tenant_in_flight_bytes, quantum_bytes=_QUANTUM_BYTES
+        )
+        self._old_bodies: FairQueue[Job] = FairQueue(
+            max_tenant_bytes=settings.max_backfill_bytes // 2,
+            quantum_bytes=_QUANTUM_BYTES,
+            setting="half of backfill.max_in_flight_mib",
+        )
+        self._batches = Lanes(max_tenant_bytes=settings.max_tenant_in_flight_bytes, share=settings.backfill_share)
         self._decoders = [threading.Thread(target=self._decode_loop, name=f"decode-{i}") for i in range(settings.decoders)]
+        self._decoders.append(threading.Thread(target=self._decode_backlog_loop, name="decode-backlog"))
         self._committer = threading.Thread(target=self._commit_loop, name="commit")
+        self._worked = self._failed = False
+        """Of the commit under way: whether something was made durable, or could not be."""
         for thread in (*self._decoders, self._committer):
             thread.start()
-
-    def _queue(self) -> FairQueue[Job]:
-        return FairQueue(
-            max_bytes=self._settings.max_in_flight_bytes,
-            max_tenant_bytes=self._settings.max_tenant_in_flight_bytes,
-            quantum_bytes=_QUANTUM_BYTES,
-        )
 
     def submit(self, job: Job, *, wake: bool = True) -> None:
         """Take a job in, or raise `Overloaded`, `TenantBusy` or `NotTheWriter`.
@@ -85,21 +104,35 @@ class Pipeline:
         Without `wake` a small job may wait until `wake` is called: for fronts that have more to hand over.
         """
         self._may_write()
-        if job.size <= INLINE_BYTES:
-            self._decode(job, wake=wake)
-        else:
-            self._bodies.put(job.tenant.name, job, job.size)
+        job.permit = self.pressure.admit(job.size, job.lane)
+        try:
+            if job.lane is Lane.BACKFILL:
+                self._old_bodies.put(job.tenant.name, job, job.size)
+            elif job.size <= INLINE_BYTES:
+                self._decode(job, wake=wake)
+            else:
+                self._bodies.put(job.tenant.name, job, job.size)
+        except WiderowError:
+            self.pressure.release(job.permit)
+            raise
+
+    def lane_of(self, time_us: int) -> Lane:
+        """Where a body belongs that has a report of that time."""
+        after_us = self._settings.backfill_after_us
+        return Lane.BACKFILL if after_us and time_us < self._clock.now_us() - after_us else Lane.LIVE
 
     def wake(self) -> None:
         """Commit what was submitted quietly."""
         self._batches.wake()
 
     def in_flight(self) -> int:
-        return self._bodies.in_flight() + self._batches.in_flight()
+        """Bytes that were taken in and not answered."""
+        return self.pressure.bytes()
 
     def close(self) -> None:
         """Finish what was taken in, then stop."""
         self._bodies.close()
+        self._old_bodies.close()
         for thread in self._decoders:
             thread.join()
         self._batches.close()
@@ -109,14 +142,22 @@ class Pipeline:
 
     def _decode_loop(self) -> None:
         while work := self._bodies.take(1):
-            for tenant, jobs in work:
-                for job in jobs:
-                    try:
-                        self._decode(job)
-                    except WiderowError as error:  # the second queue is full
-                        job.done(Outcome(error=error))
-                    finally:
-                        self._bodies.release(tenant, job.size)
+            self._decode_all(work, self._bodies)
+
+    def _decode_backlog_loop(self) -> None:
+        while work := self._old_bodies.take(1):
+            self._batches.await_room()
+            self._decode_all(work, self._old_bodies)
+
+    def _decode_all(self, work: Sequence[tuple[str, list[Job]]], bodies: FairQueue[Job]) -> None:
+        for tenant, jobs in work:
+            for job in jobs:
+                try:
+                    self._decode(job)
+                except WiderowError as error:  # there is no room behind
+                    self._answer(job, Outcome(error=error))
+                finally:
+                    bodies.release(tenant, job.size)
 
     def _decode(self, job: Job, *, wake: bool = True) -> None:
         try:
@@ -131,39 +172,56 @@ class Pipeline:
             )
             job.refusals = [*decoded.refusals, *refused]
         except WiderowError as error:
-            job.done(Outcome(error=self._filed(job, (), error) or error))
+            self._answer(job, Outcome(error=self._filed(job, (), error) or error))
             return
         except Exception as error:
             log.exception("decoding failed")
-            job.done(Outcome(error=unexpected(error)))
+            self._answer(job, Outcome(error=unexpected(error)))
             return
-        if len(job.batch):
-            self._batches.put(job.tenant.name, job, job.size, wake=wake)
-        else:
+        if not len(job.batch):
             self._finish(job, 0, [])
+            return
+        if job.lane is Lane.LIVE and self.lane_of(int(job.batch.time_us.min())) is Lane.BACKFILL:
+            assert job.permit is not None
+            self.pressure.move(job.permit, Lane.BACKFILL)
+            job.lane = Lane.BACKFILL
+        if job.lane is Lane.LIVE:
+            self._batches.put(job, wake=wake)
+        else:
+            for piece in pieces(job, self._answer):
+                self._batches.put(piece)
 
     # -- committing
 
     def _commit_loop(self) -> None:
         if self._settings.share_core:
             stay_on(shared_core(allowed_cores()))
-        while work := self._batches.take(_COMMIT_BYTES):
+        while work := self._batches.take():
             started = time.perf_counter()
+            self._failed = self._worked = False
             try:
                 self._sink.commit(work, self._settled)
             except Exception:  # a sink answers for every job, whatever happens; the thread must go on
                 log.exception("a commit failed without an answer")
+            self._batches.done()
+            if self._worked:
+                self.pressure.worked()
+            elif self._failed:
+                self.pressure.failed()
             self._counters.commits.inc()
             self._counters.commit_seconds.observe(time.perf_counter() - started)
 
     def _settled(self, job: Job, refused: Sequence[Refusal], error: WiderowError | None) -> None:
         """What became of a job that was given to the sink."""
         assert job.batch is not None
+        self._batches.release(job)
         if error:
-            job.done(Outcome(error=error))
+            # Not being the writer is no fault of the store, nor is what a tenant sent.
+            self._failed |= isinstance(error, Unavailable) and not isinstance(error, NotTheWriter)
+            self._answer(job, Outcome(error=error))
         else:
+            self._worked = True
             self._finish(job, len(job.batch), refused)
-        self._batches.release(job.tenant.name, job.size)
 
     def _finish(self, job: Job, decoded: int, refused: Sequence[Refusal]) -> None:
         outcome = Outcome(decoded - sum(len(r) for r in refused), [*job.refusals, *refused])
@@ -174,7 +232,12 @@ class Pipeline:
         for refusal in outcome.refusals:
             self._counters.refused.labels(tenant, refusal.code).inc(len(refusal))
         failed = self._filed(job, outcome.refusals) if outcome.refusals else None
-        job.done(Outcome(error=failed) if failed else outcome)
+        self._answer(job, Outcome(error=failed) if failed else outcome)
+
+    def _answer(self, job: Job, outcome: Outcome) -> None:
+        if job.permit is not None:
+            self.pressure.release(job.permit)
+        job.done(outcome)
 
     def _filed(self, job: Job, refusals: Sequence[Refusal], error: WiderowError | None = None) -> WiderowError | None:
         """File what was refused, or the body that could not be read. An error: it should be durable, and is not."""

@@ -1,7 +1,8 @@
-"""A bounded queue that keeps tenants apart: one line each, and fair turns.
+"""A queue that keeps tenants apart: one line each, and fair turns.
 
-Rule 1: what is in flight is counted in bytes, from `put` until `release`, per tenant and in all.
-Rule 2: a full line refuses its own tenant (`TenantBusy`); a full queue refuses everyone (`Overloaded`). It never waits.
+Rule 1: what is in flight is counted in bytes, from `put` until `release`, per tenant. How much may be in flight in all is
+decided where things are taken in (`admit.pressure`).
+Rule 2: a full line refuses its own tenant (`TenantBusy`). It never waits.
 Rule 3: takers get from each tenant in turn, at most a quantum's worth, so a burst waits behind itself only.
 """
 
@@ -19,13 +20,23 @@ T = TypeVar("T")
 class FairQueue(Generic[T]):
     """Items of many tenants. Safe to share between threads."""
 
-    def __init__(self, *, max_bytes: int, max_tenant_bytes: int, quantum_bytes: int) -> None:
-        self._max_bytes, self._max_tenant_bytes, self._quantum = max_bytes, max_tenant_bytes, quantum_bytes
+    def __init__(
+        self,
+        *,
+        max_tenant_bytes: int | None,
+        quantum_bytes: int,
+        setting: str = "pipeline.max_tenant_in_flight_mib",
+        ready: threading.Condition | None = None,
+    ) -> None:
+        """Without `max_tenant_bytes` it takes everything: what comes was admitted before. `setting` is what to turn where a
+        line is full. Queues with one `ready` share their lock, and whoever waits for one of them sees the others move.
+        """
+        self._max_tenant_bytes, self._quantum, self._setting = max_tenant_bytes, quantum_bytes, setting
         self._lines: OrderedDict[str, deque[tuple[T, int]]] = OrderedDict()
         self._held: dict[str, int] = {}
-        self._total = 0
+        self._queued = 0
         self._closed = False
-        self._ready = threading.Condition()
+        self._ready = ready or threading.Condition()
 
     def put(self, tenant: str, item: T, size: int, *, wake: bool = True) -> None:
         """Queue an item of that many bytes, or raise. An empty line takes any item, however large.
@@ -36,17 +47,13 @@ class FairQueue(Generic[T]):
             held = self._held.get(tenant, 0)
             if self._closed:
                 raise Overloaded("the server is stopping: send this again to another, or later")
-            if self._total and self._total + size > self._max_bytes:
-                raise Overloaded(
-                    f"{self._total >> 20} MiB are in flight, pipeline.max_in_flight_mib allows {self._max_bytes >> 20}"
-                )
-            if held and held + size > self._max_tenant_bytes:
+            if held and self._max_tenant_bytes is not None and held + size > self._max_tenant_bytes:
                 raise TenantBusy(
-                    f"{tenant}: {held >> 20} MiB are in flight, pipeline.max_tenant_in_flight_mib allows "
+                    f"{tenant}: {held >> 20} MiB are in flight, {self._setting} allows "
                     f"{self._max_tenant_bytes >> 20}; wait for answers before sending more"
                 )
             self._held[tenant] = held + size
-            self._total += size
+            self._queued += size
             line = self._lines.get(tenant)
             if line is None:
                 line = self._lines[tenant] = deque()
@@ -63,6 +70,11 @@ class FairQueue(Generic[T]):
         """Wait for work; then up to about `max_bytes` of it, by tenant, in fair turns. Empty: closed and drained."""
         with self._ready:
             self._ready.wait_for(lambda: self._lines or self._closed)
+            return self.take_now(max_bytes)
+
+    def take_now(self, max_bytes: int) -> list[tuple[str, list[T]]]:
+        """The same without waiting: empty if there is nothing."""
+        with self._ready:
             taken: dict[str, list[T]] = {}
             left = max_bytes
             while self._lines and left > 0:
@@ -73,6 +85,7 @@ class FairQueue(Generic[T]):
                     taken.setdefault(tenant, []).append(item)
                     turn -= size
                     left -= size
+                    self._queued -= size
                 if line:
                     self._lines[tenant] = line  # to the end of the round
             return list(taken.items())
@@ -80,7 +93,6 @@ class FairQueue(Generic[T]):
     def release(self, tenant: str, size: int) -> None:
         """An item is done with."""
         with self._ready:
-            self._total -= size
             held = self._held[tenant] - size
             if held:
                 self._held[tenant] = held
@@ -93,5 +105,11 @@ class FairQueue(Generic[T]):
             self._closed = True
             self._ready.notify_all()
 
-    def in_flight(self) -> int:
-        return self._total
+    @property
+    def queued(self) -> int:
+        """Bytes that wait to be taken."""
+        return self._queued
+
+    @property
+    def closed(self) -> bool:
+        return self._closed

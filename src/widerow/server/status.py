@@ -18,8 +18,6 @@ MOST_TENANTS = 1_000
 INFLUX_VERSION = "1.8.10"
 """What clients of InfluxDB are told: the dialect of `/write` and `/api/v2/write` that we speak."""
 
-_FULL = 0.95
-
 
 def ping(_call: Call) -> Answer:
     headers = {"X-Influxdb-Version": INFLUX_VERSION, "X-Influxdb-Build": "Widerow", "X-Widerow-Version": __version__}
@@ -31,20 +29,24 @@ def live(_call: Call) -> Answer:
 
 
 def ready(call: Call) -> Answer:
+    """Whether requests should be sent here. Degraded is no as well: a load balancer turns to others, and nobody restarts
+    the process for it (`/health/live` goes on saying that it lives).
+    """
     service, reasons = call.service, []
     if call.front.stopping:
         reasons.append("the process is stopping")
     if trouble := service.trouble():
         reasons.append(trouble)
     reasons += [trouble for ask in call.front.troubles if (trouble := ask())]
-    if service.pipeline.in_flight() >= _FULL * (service.config.pipeline.max_in_flight_mib << 20):
-        reasons.append("the pipeline is full (pipeline.max_in_flight_mib)")
-    if call.front.rates.writes_fail():
-        reasons.append("writes to the store fail")
-    try:
-        service.engine.stats()
-    except WiderowError as error:
-        reasons.append(f"the store does not answer: {error.code}")
+    standing = service.pipeline.pressure.look()
+    if standing.healthy:  # otherwise it may not answer, and this should
+        try:
+            service.engine.stats()
+        except WiderowError as error:
+            reasons.append(f"the store does not answer: {error.code}")
+    reasons += standing.reasons
+    if not standing.healthy and not call.front.stopping:
+        return json_answer({"status": "degraded", "reasons": reasons}, 503, {"Retry-After": "1"})
     if reasons:
         return json_answer({"status": "not ready", "reasons": reasons}, 503, {"Retry-After": "1"})
     return json_answer({"status": "ready"})
@@ -82,6 +84,7 @@ def status(call: Call) -> Answer:
             "windows": stats.windows,
             "syncs": stats.syncs,
             "in_flight_bytes": service.pipeline.in_flight(),
+            "healthy": service.pipeline.pressure.healthy,
             "detail": stats.detail,
         }
         answer["rollups"] = standing(service.pyramid.guard.look())

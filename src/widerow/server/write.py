@@ -21,7 +21,9 @@ import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
 from widerow.ingest.bodies import media_type_of
+from widerow.ingest.peek import first_time_us
 from widerow.model.errors import Refusal, Rejected
+from widerow.model.lane import Lane
 from widerow.pipeline.job import Job, Outcome
 from widerow.pipeline.origin import LINE_TYPE, Origin
 from widerow.pipeline.pipeline import INLINE_BYTES
@@ -37,6 +39,8 @@ MOST_LISTED = 1_000
 
 _UNPACKED = 8
 """What a compressed body counts for while it is in flight, in its own size: telemetry packs about this well."""
+_PEEK_BYTES = 4 << 10
+"""Smaller bodies are decoded in less time than it takes to find out whether they are backlog."""
 _NOTHING: Mapping[str, str] = {}
 _END: Message = {"type": "http.response.body", "body": b""}
 
@@ -120,10 +124,15 @@ class Write:
         if self._completions is None or self._herald is None:
             loop = asyncio.get_running_loop()
             self._completions, self._herald = Completions(loop), Herald(loop, self._pipeline.wake)
+        lane = Lane.LIVE
+        if size > _PEEK_BYTES:
+            first_us = first_time_us(body, lines=self._kind.lines, encoding=packed, precision=precision)
+            if first_us is not None:
+                lane = self._pipeline.lane_of(first_us)
         future = self._completions.future()
         origin = Origin("http", media_type, precision, packed, body, caller.device)
         done = partial(self._completions.put, future)
-        job = Job(tenant, size, decode, done, caller.device or None, origin=origin)
+        job = Job(tenant, size, decode, done, caller.device or None, lane, origin=origin)
         self._pipeline.submit(job, wake=False)
         self._herald.announce()
         return await future

@@ -73,7 +73,8 @@ class Stream:
         self._kafka, self._lane, self._topic = config.kafka, lane, topics(config.kafka)[lane]
         self._pipeline, self._tenant, self._receiver, self._letters = pipeline, tenant, receiver, letters
         self._clock, self._counters = clock, counters
-        mib = config.kafka.max_in_flight_mib if lane is Lane.LIVE else config.backfill.max_in_flight_mib
+        # Of backlog one tenant may have half of the lane: more would only be refused there.
+        mib = config.kafka.max_in_flight_mib if lane is Lane.LIVE else max(1, config.backfill.max_in_flight_mib // 2)
         self._high, self._low = mib << 20, mib << 19
         self._in_flight, self._typical = 0, float(_FIRST_GUESS)
         self._lines: dict[int, Line] = {}

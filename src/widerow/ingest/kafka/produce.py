@@ -120,7 +120,7 @@ class KafkaSink:
         batch = merge([job.batch for job in jobs if job.batch is not None])
         owner = np.searchsorted(starts_of(jobs), batch.position, side="right") - 1
         batch, refusals = self._without_unknown(tenant, batch)
-        late = batch.time_us < self._clock.now_us() - self._late_us
+        late = batch.time_us < (self._clock.now_us() - self._late_us if self._late_us else 0)
         messages, too_large = messages_of(tenant.name, batch, late, partitions, self._kafka.max_message_kib << 10)
         if len(too_large):
             reason = f"the report is larger than a message may be (kafka.max_message_kib: {self._kafka.max_message_kib})"

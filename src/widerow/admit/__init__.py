@@ -1,0 +1,1 @@
+"""What a process takes in: how much it holds, and whether it keeps up."""
