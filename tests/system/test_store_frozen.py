@@ -26,17 +26,19 @@ from widerow.service import Service
 from widerow.simulate.wire import Connection, Target, TransportError
 
 FROZEN_S = float(os.environ.get("WIDEROW_FROZEN_S", "8"))
-SENDERS = 24
-PER_REQUEST = 400
+SENDERS = 32
+PER_REQUEST = 20
+NOTE = "n" * 2000
+"""So that a request is large, and little work."""
 MAX_MIB = 1
-"""Of the pipeline: less than all senders together have under way."""
+"""Of the pipeline: less than all senders together can have under way."""
 MOST_GROWTH_KIB = 64 << 10
 JSON = "Content-Type: application/json\r\n"
 SETTINGS = {
     "WIDEROW_CASSANDRA_TIMEOUT_S": "2",
     "WIDEROW_STORE_LEASE_S": "60",
     "WIDEROW_PIPELINE_MAX_IN_FLIGHT_MIB": str(MAX_MIB),
-    "WIDEROW_PRESSURE_STALL_S": "2",
+    "WIDEROW_PRESSURE_STALL_S": "4",
     "WIDEROW_PRESSURE_RECOVER_S": "2",
 }
 
@@ -84,15 +86,14 @@ class Sender(threading.Thread):
         first_ms = time.time_ns() // 1_000_000 - 60_000
         k = 0
         while not self._enough.is_set():
-            reports = [
-                {"device": self._device, "time": first_ms + k + i, "values": {"x": k + i}} for i in range(PER_REQUEST)
-            ]
+            each = [(first_ms + n, {"x": n, "note": NOTE}) for n in range(k, k + PER_REQUEST)]
+            reports = [{"device": self._device, "time": at, "values": values} for at, values in each]
             status = self._send(json.dumps(reports).encode())
             self.statuses.add(status)
             if status == 204:
                 self.acknowledged += range(k, k + PER_REQUEST)
                 k += PER_REQUEST
-            self._enough.wait(0.2)
+            self._enough.wait(1.0)
 
     def _send(self, body: bytes) -> int:
         try:
@@ -153,7 +154,7 @@ def test_a_frozen_store_bounds_what_is_held_and_loses_nothing(cassandra_server: 
         now_us = service.clock.now_us()
         span = TimeSpan(now_us - 60 * MINUTE, now_us + MINUTE)
         for sender in senders:
-            points = service.queries.series(tenant, sender.device, span=span, limit=1_000_000).points
+            points = service.queries.series(tenant, sender.device, metrics=["x"], span=span, limit=1_000_000).points
             lost = set(sender.acknowledged) - {int(x) for x in points.number.tolist()}
             assert not lost, f"{sender.device}: {len(lost)} acknowledged reports are gone"
 
