@@ -14,7 +14,7 @@ FETCHED = $${WIDEROW_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/widerow}
 CACHES := .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache site build dist bench/results
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run servers test test-cluster test-year check format bench crash crash-rollups crash-pipeline fuzz dist lock clean
+.PHONY: help setup run servers test test-cluster test-year check format bench storm crash crash-rollups crash-pipeline fuzz dist lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ bench: setup ## Measure ingest and queries (ARGS=--quick to see that it works)
 	$(BIN)/python -m bench.ingest $(ARGS)
 	$(BIN)/python -m bench.query $(ARGS)
 	$(BIN)/python -m bench.steps $(ARGS)
+
+storm: setup ## Let 5,000 devices come back at once, and see what live reports notice (ARGS=--quick)
+	$(BIN)/python -m bench.storm $(ARGS)
 
 crash: setup ## Kill the server N times and look for lost or invented reports
 	$(BIN)/python -m tests.system.crash --cycles $(or $(N),100) $(ARGS)

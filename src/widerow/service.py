@@ -137,7 +137,8 @@ class Service:
                     max_tenant_in_flight_bytes=config.pipeline.max_tenant_in_flight_mib << 20,
                     decoders=config.pipeline.decoders,
                     share_core=bool(config.pipeline.share_core),
-                    backfill_after_us=config.backfill.after_s * SECOND,
+                    # Behind Kafka the topic decides: a worker that has to catch up with live reports is not late for them.
+                    backfill_after_us=0 if crew else config.backfill.after_s * SECOND,
                     max_backfill_bytes=config.backfill.max_in_flight_mib << 20,
                     backfill_share=config.backfill.share_percent / 100,
                 ),
