@@ -95,7 +95,7 @@ def backlog_of(options: argparse.Namespace, stop_us: int) -> Backlog:
 
 
 def one_pair(options: argparse.Namespace) -> _Pair:
-    with Server(options.layout, options.folder) as server:
+    with Server(options.layout, options.folder, {"WIDEROW_BACKFILL_AFTER_S": str(HOUR // SECOND)}) as server:
         # Event time stays within the last minutes: it goes on at the pace of the clock, or live reports would be none.
         live = argparse.Namespace(devices=int(10 * options.rate), seconds=_LONGEST_S)
         feed = feed_of(server, live, "line", RATE_LINES, options.rate)

@@ -4,7 +4,7 @@ Rule 1: a commit of backlog is small (`_BACKLOG_BYTES`, a few milliseconds), and
 wait: a live report waits for one of them at most.
 Rule 2: while live reports come, backlog is given `share` of the committer's time, in the gaps they leave. It saves up what
 it was not given; once that is `_SAVED_S` it has its turn in front of live reports: it moves even where they leave no gap.
-Rule 3: when no live report came for `_IDLE_S` backlog takes all the time there is, still in small pieces.
+Rule 3: when no live report came for `_IDLE_S` backlog takes all the time there is; after `_LONG_IDLE_S`, some pieces at once.
 Rule 4: backlog is decoded a little ahead of the committer and no further (`await_room`): what waits, waits as it came.
 """
 
@@ -24,10 +24,10 @@ PIECE_BYTES = 64 << 10
 """What a body of backlog is cut into, about."""
 _LIVE_BYTES = 16 << 20
 _LIVE_QUANTUM_BYTES = 1 << 20
-_BACKLOG_BYTES = 64 << 10
+_BACKLOG_BYTES, _IDLE_BACKLOG_BYTES = 64 << 10, 256 << 10
 _AHEAD_BYTES = 4 << 20
 _SAVED_S = 0.02
-_IDLE_S = 0.25
+_IDLE_S, _LONG_IDLE_S = 0.25, 1.0
 
 
 class Lanes:
@@ -81,7 +81,8 @@ class Lanes:
                     self._served, self._began_s = lane, now_s
                     if lane is Lane.LIVE:
                         return self._live.take_now(_LIVE_BYTES)
-                    work = self._backlog.take_now(_BACKLOG_BYTES)
+                    idle = now_s - self._live_s >= _LONG_IDLE_S
+                    work = self._backlog.take_now(_IDLE_BACKLOG_BYTES if idle else _BACKLOG_BYTES)
                     self._room.notify()
                     return work
                 if self._live.closed:
