@@ -56,6 +56,10 @@ class Tenants:
         found = self._records.find((), name)
         return None if found is None else found.value
 
+    def remembered(self, name: str, now_us: int) -> Tenant | None:
+        """What `current` can say without asking the store; None: nothing."""
+        return self._recent.get(name, now_us)
+
     def current(self, name: str, now_us: int) -> Tenant:
         """As it was at most `refresh_us` ago: what the path of a report asks, once a batch."""
         tenant = self._recent.get(name, now_us)

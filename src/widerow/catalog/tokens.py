@@ -89,6 +89,10 @@ class Tokens:
             raise Unauthorized(f"the token expired at {format_time(token.expires_us)}")
         return token
 
+    def remembered(self, secret: str, now_us: int) -> Token | None:
+        """What `verify` can say of it without asking the store, whether or not it has expired; None: nothing."""
+        return self._good.get(_digest(secret), now_us)
+
     def list(self, tenant: str | None = None) -> Sequence[Token]:
         """The tokens of a tenant, or all, operators' included; oldest first."""
         tokens = [s.value for s in self._records.scan(()) if tenant is None or s.value.tenant == tenant]

@@ -4,7 +4,7 @@ Rule 1: a commit of backlog is small (`_BACKLOG_BYTES`, a few milliseconds), and
 wait: a live report waits for one of them at most.
 Rule 2: while live reports come, backlog is given `share` of the committer's time, in the gaps they leave. It saves up what
 it was not given; once that is `_SAVED_S` it has its turn in front of live reports: it moves even where they leave no gap.
-Rule 3: when no live report came for `_IDLE_S` backlog takes all the time there is; after `_LONG_IDLE_S`, some pieces at once.
+Rule 3: when no live report came for `_IDLE_S` backlog has all the time there is; after `_LONG_IDLE_S`, some pieces at once.
 Rule 4: backlog is decoded a little ahead of the committer and no further (`await_room`): what waits, waits as it came.
 """
 

@@ -55,6 +55,7 @@ class App:
         self._threads = ThreadPoolExecutor(
             THREADS, thread_name_prefix="http", initializer=stay_on, initargs=(allowed_cores(),)
         )
+        self._aside = ThreadPoolExecutor(1, thread_name_prefix="http-aside")
         self._busy = 0
         self._writes: dict[bytes, Write] = {}
         paths: dict[str, dict[str, Route]] = {}
@@ -84,6 +85,8 @@ class App:
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._aside.shutdown(wait=False, cancel_futures=True)
+        self._auth.close()
 
     async def serve(self, routes: Mapping[str, Route], scope: Scope, receive: Receive, send: Send) -> None:
         """One request for a path that has these routes, by method."""
@@ -107,7 +110,10 @@ class App:
         headers = _headers(scope)
         caller = None
         if route.roles is not None:
-            caller = self._auth.caller(headers["authorization"].encode("latin-1") if "authorization" in headers else None)
+            header = headers["authorization"].encode("latin-1") if "authorization" in headers else None
+            if not self._auth.at_hand(header, None, None):
+                await self._auth.fetch(header, None, None)
+            caller = self._auth.caller(header)
             allow(caller, route.roles)
         query = Query(scope["query_string"], route.known())
         if caller is not None:
@@ -119,7 +125,11 @@ class App:
         path = {name: _decoded(value) for name, value in scope.get("path_params", {}).items()}
         call = Call(self._front, self._auth, caller, path, query, headers, body, self._intake.max_bytes, media_type)
         assert not isinstance(route.handler, WriteKind)
-        return route.handler(call) if route.quick else await self._in_thread(route.handler, call)
+        if route.quick:
+            return route.handler(call)
+        if route.roles is None:  # asks nothing of the store: not to wait behind what does
+            return await asyncio.get_running_loop().run_in_executor(self._aside, route.handler, call)
+        return await self._in_thread(route.handler, call)
 
     async def _in_thread(self, handler: Handler, call: Call) -> Answer:
         if self._busy >= MOST_WAITING:

@@ -6,15 +6,20 @@ Rule 2: a token comes as `Authorization: Bearer T` or `Token T`, or as the passw
 1.x also as the query parameter `p`.
 Rule 3: over the local socket, which only the owner of the process can open, no token is an operator's. A token that is sent
 there counts all the same.
+Rule 4: on a store that is reached over a network, what the caches do not know is asked by a thread (`fetch`), once for all
+requests that wait for it: a store that stands still must not stop the event loop.
 """
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64decode
 from binascii import Error as Base64Error
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from widerow.model.errors import Forbidden, NotFound, Rejected, Unauthorized
+from widerow.model.errors import Forbidden, NotFound, Overloaded, Rejected, Unauthorized
+from widerow.model.store import is_shared
 from widerow.model.tenant import Tenant
 from widerow.model.token import Role
 from widerow.service import Service
@@ -23,6 +28,9 @@ WRITERS = frozenset({Role.WRITE, Role.DEVICE, Role.ADMIN, Role.OPERATOR})
 READERS = frozenset({Role.READ, Role.ADMIN, Role.OPERATOR})
 ADMINS = frozenset({Role.ADMIN, Role.OPERATOR})
 OPERATORS = frozenset({Role.OPERATOR})
+_THREADS = 2
+_MOST_ASKED = 1_000
+"""Tokens that are being asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +75,60 @@ class Auth:
     def __init__(self, service: Service, *, local: bool) -> None:
         self._tokens, self._tenants = service.catalog.tokens, service.catalog.tenants
         self._clock, self._local = service.clock, local
+        self._threads = (
+            ThreadPoolExecutor(_THREADS, thread_name_prefix="auth") if is_shared(service.config.store.url) else None
+        )
+        self._asked: dict[tuple[bytes | None, str | None, str | None], asyncio.Future[None]] = {}
+
+    def close(self) -> None:
+        if self._threads:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def at_hand(self, header: bytes | None, password: str | None, named: str | None) -> bool:
+        """Whether `caller` and `tenant` answer without waiting for a network."""
+        secret = self._secret(header, password) if self._threads else None
+        if secret is None:
+            return True
+        now_us = self._clock.now_us()
+        token = self._tokens.remembered(secret, now_us)
+        if token is None:
+            return False
+        tenant = token.tenant or named
+        return not tenant or self._tenants.remembered(tenant, now_us) is not None
+
+    async def fetch(self, header: bytes | None, password: str | None, named: str | None) -> None:
+        """Read what `at_hand` misses. Raises what `caller` and `tenant` do, and Unavailable. For the event loop alone."""
+        key = header, password, named
+        asked = self._asked.get(key)
+        if asked is None:
+            if len(self._asked) >= _MOST_ASKED:
+                raise Overloaded(f"{len(self._asked)} tokens are being looked up, which is as many as may be")
+            loop = asyncio.get_running_loop()
+            asked = self._asked[key] = loop.run_in_executor(self._threads, self._look_up, header, password, named)
+            asked.add_done_callback(lambda _: self._asked.pop(key))
+        await asyncio.shield(asked)
+
+    def _look_up(self, header: bytes | None, password: str | None, named: str | None) -> None:
+        if name := self.tenant_name(self.caller(header, password), named):
+            self.existing(name)
 
     def caller(self, header: bytes | None, password: str | None = None) -> Caller:
         """Whose request it is; `password` is the parameter `p` of InfluxDB 1.x. Raises `Unauthorized`."""
-        if header is not None:
-            secret = secret_of(header)
-        elif password is not None:
-            secret = password
-        elif self._local:
+        secret = self._secret(header, password)
+        if secret is None:
             return OPERATOR
-        else:
-            raise Unauthorized("no token: send `Authorization: Bearer TOKEN`")
         token = self._tokens.verify(secret, self._clock.now_us())
         return Caller(token.role, token.tenant, token.device)
+
+    def _secret(self, header: bytes | None, password: str | None) -> str | None:
+        """The token of a request; None: it needs none."""
+        if header is not None:
+            return secret_of(header)
+        if password is not None:
+            return password
+        if self._local:
+            return None
+        raise Unauthorized("no token: send `Authorization: Bearer TOKEN`")
 
     def tenant_name(self, caller: Caller, named: str | None) -> str | None:
         """The tenant that is meant; None where an operator named none."""

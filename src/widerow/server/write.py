@@ -101,6 +101,8 @@ class Write:
         query = scope["query_string"]
         given = self._parameters(query) if query else _NOTHING
         password = given.get("p") if self._kind.passwords else None
+        if not self._auth.at_hand(authorization, password, given.get("tenant")):
+            await self._auth.fetch(authorization, password, given.get("tenant"))
         caller = self._auth.caller(authorization, password)
         if caller.role not in WRITERS:
             allow(caller, WRITERS)
