@@ -100,6 +100,7 @@ def one_pair(options: argparse.Namespace) -> _Pair:
         live = argparse.Namespace(devices=int(10 * options.rate), seconds=_LONGEST_S)
         feed = feed_of(server, live, "line", RATE_LINES, options.rate)
         warm = feed.run(connections=options.connections, requests=warm_up_requests(feed.load) // 2)
+        _register(server, options)
         without = feed.run(connections=options.connections, seconds=options.seconds, rate=options.rate)
         stop_us = time.time_ns() // 1000 - HOUR - MINUTE
         storm = _start_storm(server, options, stop_us)
@@ -119,6 +120,16 @@ def one_pair(options: argparse.Namespace) -> _Pair:
         backlog = backlog_of(options, stop_us)
         check(server, backlog, live_reports)
         return _Pair(without.latencies, with_storm, told["wall_s"], told["refusals"], server.rss_peak_mib())
+
+
+def _register(server: Server, options: argparse.Namespace) -> None:
+    """Who comes back was there before."""
+    backlog, now_ms = backlog_of(options, 0), time.time_ns() // 1_000_000
+    reports = [{"device": backlog.name(i), "time": now_ms, "values": {"n": -1}} for i in range(options.devices)]
+    with server.connection(server.write_token) as connection:
+        answer = connection.request("POST", "/v1/write", json.dumps(reports).encode(), "Content-Type: application/json\r\n")
+    if answer.status != 204:
+        raise RuntimeError(f"registering: {answer.status} {answer.body[:500]!r}")
 
 
 def _start_storm(server: Server, options: argparse.Namespace, stop_us: int) -> subprocess.Popen[str]:

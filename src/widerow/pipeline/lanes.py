@@ -1,10 +1,12 @@
-"""Whose turn it is at the committer: live reports first, and backlog in small pieces, for a share of its time.
+"""Whose turn it is at the committer: live reports first, and backlog along with them, for a share of its time.
 
-Rule 1: a commit of backlog is small (`_BACKLOG_BYTES`, a few milliseconds), and no two follow each other while live reports
-wait: a live report waits for one of them at most.
-Rule 2: while live reports come, backlog is given `share` of the committer's time, in the gaps they leave. It saves up what
-it was not given; once that is `_SAVED_S` it has its turn in front of live reports: it moves even where they leave no gap.
-Rule 3: when no live report came for `_IDLE_S` backlog has all the time there is; after `_LONG_IDLE_S`, some pieces at once.
+A commit costs a few milliseconds however small it is (a sync, or a trip to the store), and a live report that comes
+meanwhile waits for it. So while live reports come, backlog has no commits of its own.
+Rule 1: a commit of live reports takes a piece of backlog along (`PIECE_BYTES`, about a millisecond more), as long as backlog
+has had no more than `share` of the committer's time; of a commit it is charged its part of the bytes.
+Rule 2: when no live report came for `_GAP_S` backlog is committed alone, in small pieces, within the same share.
+Rule 3: when none came for `_IDLE_S` it has all the time there is; after `_LONG_IDLE_S`, some pieces at once.
+So a live report waits for one small commit of backlog at most, and where live reports are frequent, for none.
 Rule 4: backlog is decoded a little ahead of the committer and no further (`await_room`): what waits, waits as it came.
 """
 
@@ -20,14 +22,15 @@ from widerow.pipeline.queue import FairQueue
 
 Work = list[tuple[str, list[Job]]]
 
-PIECE_BYTES = 64 << 10
+PIECE_BYTES = 32 << 10
 """What a body of backlog is cut into, about."""
 _LIVE_BYTES = 16 << 20
 _LIVE_QUANTUM_BYTES = 1 << 20
 _BACKLOG_BYTES, _IDLE_BACKLOG_BYTES = 64 << 10, 256 << 10
 _AHEAD_BYTES = 4 << 20
 _SAVED_S = 0.02
-_IDLE_S, _LONG_IDLE_S = 0.25, 1.0
+"""How much of its share backlog can save up."""
+_GAP_S, _IDLE_S, _LONG_IDLE_S = 0.05, 0.25, 1.0
 
 
 class Lanes:
@@ -43,7 +46,8 @@ class Lanes:
         self._share, self._clock_s = share, clock_s
         self._credit_s = 0.0
         self._began_s = self._counted_s = self._live_s = clock_s()
-        self._served = Lane.LIVE
+        self._part = 0.0
+        """Of the commit under way: how much of it is backlog."""
 
     def put(self, job: Job, *, wake: bool = True) -> None:
         """Raises TenantBusy, for live reports alone."""
@@ -76,41 +80,55 @@ class Lanes:
             while True:
                 now_s = self._clock_s()
                 self._save(now_s)
-                lane, wait_s = self._turn(now_s)
-                if lane is not None:
-                    self._served, self._began_s = lane, now_s
-                    if lane is Lane.LIVE:
-                        return self._live.take_now(_LIVE_BYTES)
-                    idle = now_s - self._live_s >= _LONG_IDLE_S
-                    work = self._backlog.take_now(_IDLE_BACKLOG_BYTES if idle else _BACKLOG_BYTES)
-                    self._room.notify()
-                    return work
+                self._began_s = now_s
+                if self._live.queued:
+                    return self._live_work()
+                idle_s = now_s - self._live_s
+                if self._backlog.queued and (idle_s >= self._wait_s() or self._live.closed):
+                    self._part = 1.0
+                    return self._backlog_work(_IDLE_BACKLOG_BYTES if idle_s >= _LONG_IDLE_S else _BACKLOG_BYTES)
                 if self._live.closed:
                     return []
-                self._ready.wait(wait_s)
+                self._ready.wait(self._until_due_s(idle_s) if self._backlog.queued else None)
 
     def done(self) -> None:
         """What was taken is committed, or has failed."""
         now_s = self._clock_s()
-        if self._served is Lane.LIVE:
+        # What it had while nobody else wanted anything is not held against it for long.
+        self._credit_s = max(self._credit_s - self._part * (now_s - self._began_s), -_SAVED_S)
+        if self._part < 1:
             self._live_s = now_s
-        else:
-            self._credit_s -= now_s - self._began_s
 
-    def _turn(self, now_s: float) -> tuple[Lane | None, float | None]:
-        """Who is served now; or, if nobody is, for how long to wait."""
-        live, backlog = self._live.queued > 0, self._backlog.queued > 0
-        if live and backlog and self._served is Lane.LIVE and self._credit_s >= _SAVED_S:
-            return Lane.BACKFILL, None
-        if live:
-            return Lane.LIVE, None
-        if not backlog:
-            return None, None
-        idle_s = now_s - self._live_s
-        if self._credit_s > 0 or idle_s >= _IDLE_S or self._live.closed:
-            return Lane.BACKFILL, None
-        return None, min(_IDLE_S - idle_s, -self._credit_s / self._share + 1e-4)
+    def _live_work(self) -> Work:
+        work = self._live.take_now(_LIVE_BYTES)
+        self._part = 0.0
+        if not self._backlog.queued or self._credit_s <= 0:
+            return work
+        along = self._backlog_work(1)
+        backlog, live = _bytes(along), _bytes(work)
+        self._part = backlog / (backlog + live)
+        merged = dict(work)
+        for tenant, jobs in along:
+            merged[tenant] = [*merged.get(tenant, []), *jobs]
+        return list(merged.items())
+
+    def _backlog_work(self, max_bytes: int) -> Work:
+        work = self._backlog.take_now(max_bytes)
+        self._room.notify()
+        return work
+
+    def _wait_s(self) -> float:
+        """For how long no live report must have come before backlog is committed alone."""
+        return _GAP_S if self._credit_s > 0 else _IDLE_S
+
+    def _until_due_s(self, idle_s: float) -> float:
+        paid_s = max(_GAP_S - idle_s, -self._credit_s / self._share)
+        return max(1e-4, min(_IDLE_S - idle_s, paid_s + 1e-4))
 
     def _save(self, now_s: float) -> None:
         self._credit_s = min(self._credit_s + self._share * (now_s - self._counted_s), _SAVED_S)
         self._counted_s = now_s
+
+
+def _bytes(work: Work) -> int:
+    return sum(job.size for _, jobs in work for job in jobs)
