@@ -10,6 +10,7 @@ sys.path.append(str(ROOT / "tests"))
 
 from servers.bigtable import Bigtable
 from servers.cassandra import Cassandra
+from servers.kafka import Kafka
 from servers.mosquitto import Mosquitto
 
-__all__ = ["Bigtable", "Cassandra", "Mosquitto"]
+__all__ = ["Bigtable", "Cassandra", "Kafka", "Mosquitto"]
