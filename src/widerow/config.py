@@ -159,9 +159,7 @@ class Pressure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backfill:
-    after_s: int = _setting(
-        3600, "A request with a report older than this takes the lane of backlog; 0: none does.", low=0, high=31_536_000
-    )
+    after_s: int = _setting(3600, "Reports older than this take the lane of backlog; 0: none do.", low=0, high=31_536_000)
     max_in_flight_mib: int = _setting(
         64, "Backlog taken in and not yet answered, in all; half of it for one tenant, or from Kafka.", low=1, high=1 << 16
     )

@@ -255,20 +255,27 @@ def test_backlog_of_any_size_is_stored_and_answered_once(service: Service) -> No
     assert lane_figures(service) == {"live": (0, 0), "backfill": (0, 0)}
 
 
-def test_one_old_report_makes_its_job_backlog(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_reports_take_the_lane_of_backlog_and_live_ones_beside_them_do_not(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tenant = service.catalog.tenants.create(Tenant(name="acme"))
     now = service.clock.now_us()
-    seen: list[Lane] = []
+    seen: list[tuple[Lane, int]] = []
     real = service.pipeline._sink.commit
 
     def watched(work: Sequence[tuple[str, list[Job]]], settle: Settle) -> None:
-        seen.extend(job.lane for _, jobs in work for job in jobs)
+        seen.extend((job.lane, len(job.batch)) for _, jobs in work for job in jobs if job.batch is not None)
         real(work, settle)
 
     monkeypatch.setattr(service.pipeline._sink, "commit", watched)
-    send(service, tenant, f"m,device=a x=1 {now}\nm,device=a x=1 {now - HOUR - 1}")
+    old = [f"m,device=b x={i} {now - HOUR - 1 - i}" for i in range(3)]
+    (mixed,) = send(service, tenant, "\n".join([old[0], f"m,device=a x=1 {now}", *old[1:], "broken"]))
+    assert (mixed.accepted, [list(refusal.positions) for refusal in mixed.refusals]) == (4, [[4]])
+    assert sorted(seen, key=str) == [(Lane.BACKFILL, 3), (Lane.LIVE, 1)]
+    seen.clear()
+    send(service, tenant, old[0])
     send(service, tenant, f"m,device=a x=1 {now}\nm,device=a x=1 {now - HOUR + MINUTE}")
-    assert seen == [Lane.BACKFILL, Lane.LIVE]
+    assert seen == [(Lane.BACKFILL, 1), (Lane.LIVE, 2)]
 
 
 def test_backlog_beyond_its_bound_is_refused_and_live_reports_are_not(tmp_path: Path) -> None:

@@ -13,38 +13,48 @@ from itertools import pairwise
 
 import numpy as np
 
-from widerow.model.arrays import Ints
+from widerow.model.arrays import Flags, Ints, lengths
 from widerow.model.batch import Batch
 from widerow.model.errors import Refusal, WiderowError
 from widerow.model.names import Coded
-from widerow.pipeline.job import Job, Outcome
+from widerow.pipeline.job import Job, Lane, Outcome
 from widerow.pipeline.lanes import PIECE_BYTES
 
 _CELL_BYTES = 12
 """What a value takes in JSON: bodies that are packed better are cut by this."""
 
 
-def pieces(job: Job, answer: Callable[[Job, Outcome], None]) -> list[Job]:
-    """The job in pieces; itself if it is small. The pieces have no permits: the job keeps its own until it is answered."""
+def pieces(job: Job, answer: Callable[[Job, Outcome], None], live: Flags | None = None) -> list[Job]:
+    """The job in pieces; itself if it is small. The pieces have no permits: the job keeps its own until it is answered.
+
+    `live` reports, if there are any among the old ones, are a piece of their own, the first: they take the other lane.
+    """
     batch = job.batch
     assert batch is not None
     size = max(job.size, _CELL_BYTES * len(batch.cells))
-    count = min(-(-size // PIECE_BYTES), len(batch))
-    if count <= 1:
+    old = np.arange(len(batch)) if live is None else np.flatnonzero(~live)
+    upto = np.zeros(len(old) + 1, np.int64)
+    np.cumsum(lengths(batch.cells.offsets)[old], out=upto[1:])
+    count = min(-(-size // PIECE_BYTES), len(old))
+    cuts = np.searchsorted(upto, np.linspace(0, int(upto[-1]), count + 1)[1:-1])
+    edges = np.unique([0, *cuts.tolist(), len(old)]).tolist()
+    parts = [(Lane.BACKFILL, old[start:stop]) for start, stop in pairwise(edges)]
+    if live is not None and live.any():
+        parts.insert(0, (Lane.LIVE, np.flatnonzero(live)))
+    if len(parts) <= 1:
         return [job]
-    cuts = np.searchsorted(batch.cells.offsets, np.linspace(0, len(batch.cells), count + 1)[1:-1])
-    edges = np.unique([0, *cuts.tolist(), len(batch)]).tolist()
-    whole = _Whole(job, len(edges) - 1, answer)
+    whole = _Whole(job, len(parts), answer)
     return [
         replace(
             job,
-            size=max(1, size // count),
+            size=max(1, size * len(rows) // len(batch)),
             done=whole.settle,
-            batch=_part(batch, np.arange(start, stop)),
+            batch=_part(batch, rows),
             permit=None,
-            refusals=[] if start else job.refusals,  # one of them brings what was refused before
+            lane=lane,
+            refusals=[] if number else job.refusals,  # one of them brings what was refused before
         )
-        for start, stop in pairwise(edges)
+        for number, (lane, rows) in enumerate(parts)
     ]
 
 

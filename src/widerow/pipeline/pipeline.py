@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from widerow.admit.pressure import Pressure, PressureSettings
-from widerow.model.arrays import lengths
+from widerow.model.arrays import Flags, lengths
 from widerow.model.batch import Batch
 from widerow.model.errors import NotTheWriter, Refusal, Unavailable, WiderowError, unexpected
 from widerow.model.lane import Lane
@@ -181,14 +181,17 @@ class Pipeline:
         if not len(job.batch):
             self._finish(job, 0, [])
             return
+        live: Flags | None = None
         if job.lane is Lane.LIVE and self.lane_of(int(job.batch.time_us.min())) is Lane.BACKFILL:
             assert job.permit is not None
             self.pressure.move(job.permit, Lane.BACKFILL)
             job.lane = Lane.BACKFILL
+            # Messages of many devices may come as one job: those that are live do not wait for one that was away.
+            live = job.batch.time_us >= self._clock.now_us() - self._settings.backfill_after_us
         if job.lane is Lane.LIVE:
             self._batches.put(job, wake=wake)
         else:
-            for piece in pieces(job, self._answer):
+            for piece in pieces(job, self._answer, live):
                 self._batches.put(piece)
 
     # -- committing
