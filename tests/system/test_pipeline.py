@@ -83,6 +83,7 @@ def test_a_store_that_stands_still_holds_everything_up_and_loses_nothing(
             try:
                 _send_minutes(devices, span, minutes=20)
                 works.wait_for(sent, span)
+                _until(lambda: works.lag() == 0, "the worker has written everything")
                 store.pause()
                 try:
                     before_mib = worker.resident_mib()
