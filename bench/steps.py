@@ -51,7 +51,8 @@ def main() -> None:
     if options.quick:
         options.devices, options.questions = 200, 20
     figures = Figures("steps", vars(options))
-    with tempfile.TemporaryDirectory() as folder, opened(Path(folder)) as service:
+    # As `serve` is: what is not rolled it knows by heart.
+    with tempfile.TemporaryDirectory() as folder, opened(Path(folder), rolls=True) as service:
         quarter(figures, service, options.questions)
     with tempfile.TemporaryDirectory() as folder:
         with opened(Path(folder), rolls=True) as service:
