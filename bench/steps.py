@@ -51,9 +51,13 @@ def main() -> None:
     if options.quick:
         options.devices, options.questions = 200, 20
     figures = Figures("steps", vars(options))
-    # As `serve` is: what is not rolled it knows by heart.
-    with tempfile.TemporaryDirectory() as folder, opened(Path(folder), rolls=True) as service:
-        quarter(figures, service, options.questions)
+    with tempfile.TemporaryDirectory() as folder:
+        with opened(Path(folder)) as service:
+            end_us = write_quarter(service)
+        # Opened again, what was written is in files, as it would be after three months. It rolls, as `serve` does: what is
+        # not rolled it knows by heart.
+        with opened(Path(folder), rolls=True) as service:
+            quarter(figures, service, end_us, options.questions)
     with tempfile.TemporaryDirectory() as folder:
         with opened(Path(folder), rolls=True) as service:
             hour = open_hour(figures, service, options.devices)
@@ -71,12 +75,17 @@ def opened(folder: Path, *, rolls: bool = False) -> Service:
     return service
 
 
-def quarter(figures: Figures, service: Service, questions: int) -> None:
+def write_quarter(service: Service) -> int:
     tenant = service.create_tenant(Tenant(name="bench"))
     now_us = service.clock.now_us()
+    for n in range(FEW):
+        service.engine.write(service.pyramid.rollups.changes(tenant, HOURS, hours(f"device-{n}", now_us, n)))
+    return now_us
+
+
+def quarter(figures: Figures, service: Service, now_us: int, questions: int) -> None:
+    tenant = service.catalog.tenants.get("bench")
     names = [f"device-{n}" for n in range(FEW)]
-    for seed, name in enumerate(names):
-        service.engine.write(service.pyramid.rollups.changes(tenant, HOURS, hours(name, now_us, seed)))
 
     def of_device(n: int, aggregates: list[str]) -> int:
         question = question_of(
