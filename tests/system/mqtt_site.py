@@ -71,7 +71,8 @@ class MqttSite:
 def mqtt_site(broker: Mosquitto, folder: Path, **settings: Any) -> Iterator[MqttSite]:
     prefix = f"t{uuid4().hex[:8]}"
     topics: Any = {f"{kind}_topic": f"{prefix}/{{tenant}}/{{device}}/{kind}" for kind in ("telemetry", "status", "errors")}
-    config = replace(Mqtt(), url=broker.url(), client_id=prefix, group=prefix, session_expiry_s=600, **topics, **settings)
+    given: Any = {"group": prefix, "session_expiry_s": 600, **topics, **settings}
+    config = replace(Mqtt(), url=broker.url(), client_id=prefix, **given)
     with Service.open(config_at(folder)) as service:
         service.catalog.tenants.create(Tenant(name="acme"))
         site = MqttSite(broker, service, config, prefix)

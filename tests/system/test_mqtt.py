@@ -212,6 +212,23 @@ def test_a_broker_that_restarts_is_found_again(mosquitto: Mosquitto, tmp_path: P
             eventually(lambda: site.stored("after") == [2.0])
 
 
+def test_what_comes_between_a_restart_of_the_broker_and_our_return_is_kept_without_a_group(
+    mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    """The broker forgets shared subscriptions, and then has nobody; a plain one it keeps."""
+    for group, reason, kept in (("", 0, [1.0]), ("shared", 16, [])):
+        with mqtt_site(mosquitto, tmp_path / f"store-{group}", group=group) as site:
+            assert site.gateway.stop(10)
+            mosquitto.restart()
+            with Device(mosquitto) as device:
+                device.publish(site.topic("meanwhile"), report(1.0))
+                assert device.answers == [reason]
+                site.start()
+                device.publish(site.topic("after"), report(2.0))
+                eventually(lambda: site.stored("after") == [2.0])
+            assert site.stored("meanwhile") == kept
+
+
 def test_a_stop_waits_for_what_is_under_way(mosquitto: Mosquitto, tmp_path: Path) -> None:
     with mqtt_site(mosquitto, tmp_path) as site, Device(mosquitto) as device:
         for message in [device.send(site.topic(f"d{i}"), report(float(i))) for i in range(500)]:
