@@ -44,6 +44,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--devices", type=int, default=5000, help="that come back")
     parser.add_argument("--interval", type=int, default=300, help="seconds between the reports they kept")
     parser.add_argument("--at-once", type=int, default=1000, help="connections of theirs")
+    parser.add_argument("--within", type=float, default=10.0, help="seconds in which they come back")
     parser.add_argument("--rate", type=float, default=10_000, help="live reports a second")
     parser.add_argument("--seconds", type=float, default=30.0, help="of live traffic without the storm")
     parser.add_argument("--pairs", type=int, default=5)
@@ -135,6 +136,7 @@ def _register(server: Server, options: argparse.Namespace) -> None:
 def _start_storm(server: Server, options: argparse.Namespace, stop_us: int) -> subprocess.Popen[str]:
     """Devices are elsewhere: what sends for them here gives way to what is measured."""
     arguments = ["--devices", options.devices, "--interval", options.interval, "--at-once", options.at_once]
+    arguments += ["--within", options.within]
     command = ["nice", sys.executable, "-m", "widerow.simulate.storm", server.url, "--stop-us", str(stop_us)]
     return subprocess.Popen(
         [*command, *map(str, arguments)],

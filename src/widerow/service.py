@@ -336,7 +336,11 @@ def pyramid_settings(config: Config, *, rolls: bool, crew: bool = False) -> Pyra
         max_future_us=config.time.max_future_s * SECOND,
         rolls=rolls,
         rolling=RollingSettings(lateness_us=lateness_us, settle_us=settle_us),
-        windows=WindowSettings(max_bytes=config.rollup.cache_mib << 20, lateness_us=lateness_us),
+        windows=WindowSettings(
+            max_bytes=config.rollup.cache_mib << 20,
+            lateness_us=lateness_us,
+            late_us=config.backfill.after_s * SECOND,
+        ),
         crew=several,
     )
 

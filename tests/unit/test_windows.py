@@ -136,3 +136,16 @@ def test_forgetting_makes_everything_stale(site: Site) -> None:
     site.windows.forget(site.clock.time_us + HOUR)
     assert rolled(site) == [Rolled(1, from_minutes=0)]
     assert site.windows.bytes == 0
+
+
+def test_backlog_is_not_kept_and_its_hours_are_rolled_from_raw(site: Site) -> None:
+    site.windows = Windows(site.clock, WindowSettings(late_us=HOUR), alone_from_us=0)
+    site.roller._windows = site.windows
+    site.clock.time_us = BEGAN + 90 * MINUTE
+    send(site, 10 * MINUTE, 20 * MINUTE)
+    assert site.windows.bytes == 0
+    assert rolled(site) == [Rolled(1, from_minutes=0)]
+    send(site, 10 * MINUTE, 70 * MINUTE, device="b")  # both at once
+    assert site.windows.bytes > 0
+    site.clock.time_us = BEGAN + 2 * HOUR
+    assert rolled(site) == [Rolled(1, from_minutes=0), Rolled(1, from_minutes=1)]

@@ -4,8 +4,8 @@ It is a cache of raw reports, and only that: whoever finds a minute here finds w
 Rule 1: an hour of a device is *whole* here if this process wrote every report of it, each time once, and all of its minutes
 were closed from here. Whatever breaks that (a report that comes after its minute was closed, one that comes twice, a write
 that failed, memory that ran out, a process before this one) makes the hour *stale*: it is rolled from the store.
-Rule 2: a minute closes when it has ended, its reports have had `lateness_us` to arrive, and it has rested for `rest_us`: a
-backlog of old minutes is closed as it comes in.
+Rule 2: a minute closes when it has ended, its reports have had `lateness_us` to arrive, and it has rested for `rest_us`.
+Reports older than `late_us` make their hours stale at once.
 Rule 3: `add`, `spoil` and `forget` may be called by any thread, and only put aside; all else is done by the one that rolls.
 Rule 4: what is put aside, waits, or is being written is *open*. Where an hour is not stale, its minutes before the first
 open one are in the store, and right: `closed_until` tells any thread, for questions about hours that are not rolled yet.
@@ -37,6 +37,8 @@ class WindowSettings:
     max_bytes: int = 512 << 20
     lateness_us: int = 20 * SECOND
     rest_us: int = 2 * SECOND
+    late_us: int = 0
+    """Reports older than this are not kept: their hours are rolled from the store. 0: all are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,10 @@ class Windows:
         `fresh` devices were registered by this process just now.
         """
         now_us = self._clock.now_us()
-        for part in rows:
+        for each in rows:
+            part = self._without_late(tenant, each, now_us)
+            if not len(part):
+                continue
             chunk = _Chunk.of(part, now_us, fresh)
             with self._lock:
                 kept = written and self._bytes < self._settings.max_bytes
@@ -150,6 +155,16 @@ class Windows:
                     self._bytes += chunk.size()
             if not kept:  # its reports are let go at once: what is remembered is bounded by the number of devices
                 self.spoil(tenant, *_device_hours(part))
+
+    def _without_late(self, tenant: str, rows: Rows, now_us: int) -> Rows:
+        """Backlog is let go at once: its minutes do not rest while devices come back, and would all wait here, in pieces."""
+        if not self._settings.late_us:
+            return rows
+        late = np.asarray(rows.keys["event_us"]) < now_us - self._settings.late_us
+        if not late.any():
+            return rows
+        self.spoil(tenant, *_device_hours(rows.take(late)))
+        return rows.take(~late)
 
     def tenants(self) -> list[str]:
         """Those that have something here."""

@@ -4,7 +4,7 @@
 
 Rule 1: a device sends its arrays one after the other, from the oldest on, and each until it is acknowledged: it waits for as
 long as a refusal says (`Retry-After`), and comes again after a failed connection.
-Rule 2: all begin at once, each with a connection of its own; at most `at_once` are open at a time.
+Rule 2: all begin within a few seconds (`within_s`), each with a connection of its own; at most `at_once` are open at a time.
 What is sent is the same in each run, so that anybody can say what must be there in the end: report k of a device has
 `n` = k.
 """
@@ -74,17 +74,18 @@ class StormReport:
     unexpected: list[str] = field(default_factory=list)
 
 
-def send(url: str, token: str, backlog: Backlog, *, at_once: int = 1000) -> StormReport:
+def send(url: str, token: str, backlog: Backlog, *, at_once: int = 1000, within_s: float = 0.0) -> StormReport:
     """Send all of it; returns when the last array is acknowledged."""
-    return asyncio.run(_send(Target.of(url), token, backlog, at_once))
+    return asyncio.run(_send(Target.of(url), token, backlog, at_once, within_s))
 
 
-async def _send(target: Target, token: str, backlog: Backlog, at_once: int) -> StormReport:
+async def _send(target: Target, token: str, backlog: Backlog, at_once: int, within_s: float) -> StormReport:
     report, arrays, began_s = StormReport(), backlog.arrays(), time.monotonic()
     gate = asyncio.Semaphore(at_once)
 
     async def device(number: int) -> None:
         name = backlog.name(number).encode()
+        await asyncio.sleep(number / backlog.devices * within_s)
         for array in arrays:
             body = array.replace(_NAME, name)
             request = _request(target, token, body)
@@ -152,12 +153,13 @@ def main() -> int:
     parser.add_argument("--hours", type=float, default=24.0, help="of backlog each")
     parser.add_argument("--stop-us", type=int, help="where the backlog ends; an hour ago otherwise")
     parser.add_argument("--at-once", type=int, default=1000, help="open connections")
+    parser.add_argument("--within", type=float, default=10.0, help="seconds in which all come back")
     options = parser.parse_args()
     stop_us = options.stop_us or time.time_ns() // 1000 - HOUR
     backlog = Backlog(
         devices=options.devices, stop_us=stop_us, span_us=int(options.hours * HOUR), interval_us=options.interval * SECOND
     )
-    report = send(options.url, os.environ["WIDEROW_TOKEN"], backlog, at_once=options.at_once)
+    report = send(options.url, os.environ["WIDEROW_TOKEN"], backlog, at_once=options.at_once, within_s=options.within)
     sys.stdout.write(json.dumps(asdict(report)) + "\n")
     return 1 if report.unexpected else 0
 
