@@ -22,7 +22,7 @@ from widerow.pipeline.queue import FairQueue
 
 Work = list[tuple[str, list[Job]]]
 
-PIECE_BYTES = 16 << 10
+PIECE_BYTES = 32 << 10
 """What a body of backlog is cut into, about."""
 _LIVE_BYTES = 16 << 20
 _LIVE_QUANTUM_BYTES = 1 << 20
