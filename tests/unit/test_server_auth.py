@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from base64 import b64encode
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
+from widerow.catalog.recent import GRACE_US
 from widerow.config import Config, Store
-from widerow.model.errors import Forbidden, NotFound, Rejected, Unauthorized
+from widerow.engine.rows import Key, Row
+from widerow.model.errors import Forbidden, NotFound, Rejected, Unauthorized, Unavailable
 from widerow.model.tenant import Tenant
+from widerow.model.times import MINUTE, SECOND, ManualClock
 from widerow.model.token import Role
+from widerow.schema.table import Table
 from widerow.server.auth import ADMINS, OPERATOR, OPERATORS, READERS, WRITERS, Auth, Caller, allow, secret_of
 from widerow.service import Service
 
@@ -83,3 +90,50 @@ def test_the_token_decides_the_tenant_and_an_operator_names_it(service: Service)
         auth.tenant(OPERATOR, "umbra")
     with pytest.raises(NotFound):
         auth.tenant(OPERATOR, "No Slug\0")
+
+
+@pytest.mark.parametrize("hangs", [False, True], ids=["it fails", "it hangs"])
+def test_while_the_store_does_not_answer_what_it_said_lately_counts(monkeypatch: pytest.MonkeyPatch, *, hangs: bool) -> None:
+    clock = ManualClock(1_800_000_000 * SECOND)
+    config = replace(Config(), store=replace(Store(), url="memory:"))
+    with asyncio.Runner() as runner, Service.open(config, clock) as service:
+        service.catalog.tenants.create(Tenant(name="acme"))
+        known, _ = service.catalog.tokens.create(Role.WRITE, tenant="acme")
+        stranger, _ = service.catalog.tokens.create(Role.WRITE, tenant="acme")
+        revoked, token = service.catalog.tokens.create(Role.WRITE, tenant="acme")
+        auth = Auth(service, local=False)
+        auth._threads = ThreadPoolExecutor(4)  # as for a store that others share
+        goes_on = threading.Event()
+
+        def ask(secret: str) -> Caller:
+            header = f"Bearer {secret}".encode()
+
+            async def asked() -> Caller:
+                if not auth.at_hand(header, None, None):
+                    await asyncio.wait_for(auth.fetch(header, None, None), 1.5)
+                return auth.caller(header)
+
+            return runner.run(asked())
+
+        def away(table: Table, key: Key, *, may_lag: bool = False) -> Row | None:  # noqa: ARG001
+            if hangs:
+                goes_on.wait(20)
+            raise Unavailable("the store is away")
+
+        caller = Caller(Role.WRITE, "acme")
+        assert ask(known) == ask(revoked) == caller
+        service.catalog.tokens.revoke(token.id)
+        with monkeypatch.context() as patch:
+            patch.setattr(service.engine, "get", away)
+            for _ in range(3):
+                clock.time_us += 3 * MINUTE
+                assert ask(known) == caller
+            with pytest.raises((Unavailable, TimeoutError)):
+                ask(stranger)
+            with pytest.raises((Unavailable, Unauthorized, TimeoutError)):
+                ask(revoked)
+            clock.time_us += GRACE_US
+            with pytest.raises((Unavailable, TimeoutError)):
+                ask(known)
+            goes_on.set()
+        auth.close()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from widerow.catalog.forms import check
-from widerow.catalog.recent import Recent
+from widerow.catalog.recent import GRACE_US, Recent
 from widerow.catalog.records import Records
 from widerow.engine.port import Engine
 from widerow.model.errors import Rejected
@@ -56,10 +56,6 @@ class Tenants:
         found = self._records.find((), name)
         return None if found is None else found.value
 
-    def remembered(self, name: str, now_us: int) -> Tenant | None:
-        """What `current` can say without asking the store; None: nothing."""
-        return self._recent.get(name, now_us)
-
     def current(self, name: str, now_us: int) -> Tenant:
         """As it was at most `refresh_us` ago: what the path of a report asks, once a batch."""
         tenant = self._recent.get(name, now_us)
@@ -72,6 +68,10 @@ class Tenants:
     def at_hand(self, name: str, now_us: int) -> Tenant | None:
         """The same if it can be said without asking the store: for those who must not wait."""
         return self._recent.get(name, now_us)
+
+    def trust(self, name: str, now_us: int) -> bool:
+        """The store does not answer: go by what it said of the tenant last, if that was not long ago."""
+        return self._recent.renew(name, now_us, GRACE_US)
 
     def update(self, name: str, change: Callable[[Tenant], Tenant], *, expected: int | None = None) -> Tenant:
         """Store what `change` makes of it; with an `expected` revision, only if it is still at that one.

@@ -17,8 +17,10 @@ from base64 import b64decode
 from binascii import Error as Base64Error
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
-from widerow.model.errors import Forbidden, NotFound, Overloaded, Rejected, Unauthorized
+from widerow.model.errors import Forbidden, NotFound, Overloaded, Rejected, Unauthorized, Unavailable
 from widerow.model.store import is_shared
 from widerow.model.tenant import Tenant
 from widerow.model.token import Role
@@ -29,6 +31,9 @@ READERS = frozenset({Role.READ, Role.ADMIN, Role.OPERATOR})
 ADMINS = frozenset({Role.ADMIN, Role.OPERATOR})
 OPERATORS = frozenset({Role.OPERATOR})
 _THREADS = 2
+_Asked: TypeAlias = tuple[bytes | None, str | None, str | None]
+_PATIENCE_S = 1.0
+"""How long the store may take to say whose a token is, if it has said so before."""
 _MOST_ASKED = 1_000
 """Tokens that are being asked for."""
 
@@ -78,7 +83,7 @@ class Auth:
         self._threads = (
             ThreadPoolExecutor(_THREADS, thread_name_prefix="auth") if is_shared(service.config.store.url) else None
         )
-        self._asked: dict[tuple[bytes | None, str | None, str | None], asyncio.Future[None]] = {}
+        self._asked: dict[_Asked, asyncio.Future[None]] = {}
 
     def close(self) -> None:
         if self._threads:
@@ -94,10 +99,14 @@ class Auth:
         if token is None:
             return False
         tenant = token.tenant or named
-        return not tenant or self._tenants.remembered(tenant, now_us) is not None
+        return not tenant or self._tenants.at_hand(tenant, now_us) is not None
 
     async def fetch(self, header: bytes | None, password: str | None, named: str | None) -> None:
-        """Read what `at_hand` misses. Raises what `caller` and `tenant` do, and Unavailable. For the event loop alone."""
+        """Read what `at_hand` misses. Raises what `caller` and `tenant` do, and Unavailable. For the event loop alone.
+
+        While the store does not answer, what it said in the last minutes counts: a front of Kafka goes on, and metrics are
+        there when they are needed most. A token that was revoked meanwhile is good for so much longer.
+        """
         key = header, password, named
         asked = self._asked.get(key)
         if asked is None:
@@ -105,8 +114,26 @@ class Auth:
                 raise Overloaded(f"{len(self._asked)} tokens are being looked up, which is as many as may be")
             loop = asyncio.get_running_loop()
             asked = self._asked[key] = loop.run_in_executor(self._threads, self._look_up, header, password, named)
-            asked.add_done_callback(lambda _: self._asked.pop(key))
-        await asyncio.shield(asked)
+            asked.add_done_callback(partial(self._answered, key))
+        try:
+            await asyncio.wait_for(asyncio.shield(asked), _PATIENCE_S)
+        except (TimeoutError, Unavailable):
+            if not self._trusted(header, password, named):
+                await asyncio.shield(asked)
+
+    def _answered(self, key: _Asked, done: asyncio.Future[None]) -> None:
+        del self._asked[key]
+        if not done.cancelled():
+            done.exception()  # perhaps nobody waits for it any more, and that is no news
+
+    def _trusted(self, header: bytes | None, password: str | None, named: str | None) -> bool:
+        """Whether what was read before is to be relied on a while longer."""
+        secret, now_us = self._secret(header, password), self._clock.now_us()
+        if secret is None or not self._tokens.trust(secret, now_us):
+            return False
+        token = self._tokens.remembered(secret, now_us)
+        tenant = (token.tenant if token else "") or named
+        return not tenant or self._tenants.trust(tenant, now_us)
 
     def _look_up(self, header: bytes | None, password: str | None, named: str | None) -> None:
         if name := self.tenant_name(self.caller(header, password), named):
