@@ -26,7 +26,7 @@ from widerow.engine.rows import Rows
 from widerow.ingest.bodies import Bodies
 from widerow.ingest.replay import Replay
 from widerow.model.device import Device
-from widerow.model.errors import Conflict, NotTheWriter, WiderowError
+from widerow.model.errors import Conflict, NotTheWriter, Unavailable, WiderowError
 from widerow.model.store import is_shared
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, MINUTE, MS, SECOND, Clock, SystemClock, TimeSpan, whole_ms
@@ -307,7 +307,10 @@ class Service:
         self.counters.windows.set(stats.windows)
         self.counters.syncs.set(stats.syncs)
         self.counters.rollup_cache.set(self.pyramid.windows.bytes if self.pyramid.windows else 0)
-        lags = self.pyramid.guard.look()
+        try:
+            lags = self.pyramid.guard.look()
+        except Unavailable:  # where others roll, that is read from the store: the other figures are worth having without it
+            return
         for lag in lags:
             self.counters.rollup_pending.labels(lag.level).set(lag.pending)
             self.counters.rollup_behind.labels(lag.level).set(lag.behind_us / SECOND)

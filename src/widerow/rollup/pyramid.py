@@ -85,7 +85,7 @@ class Pyramid:
             catalog.tenants.find,
             clock,
             wait_us=settings.rolling.lateness_us + settings.rolling.settle_us,
-            reads_store=not self._knows,
+            reads_store=not settings.rolls,
         )
         self._rolling: Rolling | None = None
         if settings.rolls:
@@ -162,8 +162,8 @@ class Pyramid:
     # -- for whoever watches over it
 
     def _pending(self) -> Pending:
-        """What is not rolled yet, of all tenants."""
-        if not self._knows:
+        """What is not rolled yet, of all tenants; of a crew each knows of its own shards, as it last found them."""
+        if not self._settings.rolls:
             return marked_in_store(self._engine)
         return {"hour": self.marks.pending(), "day": self.roller.days.pending(), "fleet": self.roller.fleet.pending()}
 
