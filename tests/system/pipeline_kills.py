@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 DEVICES = 50
 PER_MESSAGE = 25
-_BETWEEN_S = (0.5, 3.0)
+_BETWEEN_S = (0.3, 2.0)
 
 
 @dataclass
@@ -54,10 +54,10 @@ class Run:
         events: list[Callable[[], None]] = [self._kill] * kills
         if restarts:
             events += [self._restart_broker, self._restart_log]
-        if rebalance:
-            events += [self._join, self._leave]
-        else:
-            self.random.shuffle(events)
+        self.random.shuffle(events)
+        if rebalance:  # one joins, and later one leaves
+            middle = len(events) // 2
+            events = [self._join, *events[:middle], self._leave, *events[middle:]]
         for event in events:
             time.sleep(self.random.uniform(*_BETWEEN_S))
             event()

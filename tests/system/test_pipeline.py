@@ -42,12 +42,12 @@ def broker() -> Iterator[Mosquitto]:
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_on_the_way_to_cassandra_while_processes_die(
+def test_nothing_is_lost_on_the_way_to_cassandra_while_processes_die_join_and_leave(
     tmp_path: Path, cassandra_server: Cassandra, broker: Mosquitto, log: Kafka
 ) -> None:
     name = f"works{uuid4().hex[:8]}"
     with Works(name, tmp_path, cassandra_server.store_url(name), broker, log) as works:
-        Run(works, Sent(), tmp_path, REPORTS, random.Random(6), print).go(kills=10)
+        Run(works, Sent(), tmp_path, REPORTS, random.Random(6), print).go(kills=10, rebalance=True)
 
 
 @pytest.mark.slow
@@ -58,15 +58,6 @@ def test_nothing_is_lost_on_the_way_to_bigtable_while_processes_die(
     name = f"works{uuid4().hex[:8]}"
     with Works(name, tmp_path, bigtable_server.store_url(name), broker, log) as works:
         Run(works, Sent(), tmp_path, REPORTS, random.Random(7), print).go(kills=10)
-
-
-@pytest.mark.slow
-def test_workers_that_join_and_leave_lose_nothing(
-    tmp_path: Path, cassandra_server: Cassandra, broker: Mosquitto, log: Kafka
-) -> None:
-    name = f"works{uuid4().hex[:8]}"
-    with Works(name, tmp_path, cassandra_server.store_url(name), broker, log) as works:
-        Run(works, Sent(), tmp_path, REPORTS // 2, random.Random(8), print).go(kills=0, restarts=False, rebalance=True)
 
 
 def test_a_store_that_stands_still_holds_everything_up_and_loses_nothing(
