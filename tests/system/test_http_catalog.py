@@ -83,7 +83,7 @@ def test_a_device_shows_what_it_was_and_when(site: Site) -> None:
     assert [s["until"] for s in shown] == [None, shown[0]["from"], shown[1]["from"]]
     assert first["created"] == shown[2]["from"] < shown[1]["from"] < shown[0]["from"]
     current = client.get("/v1/devices/moved").json()
-    assert {**shown[0], "placement": []} == {**current, "from": shown[0]["from"], "until": None}
+    assert {**shown[0], "placement": [], "online": None} == {**current, "from": shown[0]["from"], "until": None}
     table = client.get("/v1/devices/moved/history", headers={"Accept": "text/csv"}).text.splitlines()
     assert len(table) == 4
     assert {"revision", "from", "until", "location"} <= set(table[0].split(","))
