@@ -45,10 +45,14 @@ class MqttSite:
             clock=self.service.clock,
             counters=self.service.counters,
             dead_letter=self.service.dead_letters.file,
-            online=lambda tenant, device, is_online, _: self.statuses.append((tenant, device, is_online)),
+            online=self._told,
         )
         self.gateway.start()
         assert self.gateway.client.wait_connected(20), self.gateway.trouble()
+
+    def _told(self, tenant: str, device: str, is_online: bool, at_us: int) -> None:
+        self.service.catalog.online.tell(tenant, device, is_online, at_us)
+        self.statuses.append((tenant, device, is_online))
 
     def topic(self, device: str, kind: str = "telemetry", tenant: str = "acme") -> str:
         return f"{self.prefix}/{tenant}/{device}/{kind}"

@@ -138,6 +138,8 @@ def test_status_says_who_is_online(site: MqttSite, device: Device) -> None:
     device.publish(site.topic("s3", "status"), b"sleepy")
     eventually(lambda: len(site.statuses) == 2 and device.messages)
     assert sorted(site.statuses) == [("acme", "s1", True), ("acme", "s2", False)]
+    told = [site.service.catalog.online.of("acme", device) for device in ("s1", "s2", "s3")]
+    assert [said and said.online for said in told] == [True, False, None]
     assert [(topic, message["code"]) for topic, message in device.messages] == [(site.topic("s3", "errors"), "syntax")]
 
 
