@@ -102,6 +102,7 @@ class Device:
         self._client.on_subscribe = lambda *_: self._ready.set()
         self._client.connect(broker.host, broker.port)
         self._client.loop_start()
+        eventually(self._client.is_connected)  # a user that was just added is perhaps not known yet
         if listens:
             self._client.subscribe(listens, qos=1)
             assert self._ready.wait(10)
