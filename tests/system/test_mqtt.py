@@ -100,11 +100,12 @@ def test_what_is_refused_is_told_counted_and_filed_while_neighbours_pass(site: M
 def test_a_topic_that_the_broker_forbids_is_refused_by_the_broker_and_the_device_is_told(site: MqttSite) -> None:
     own = site.topic("own")
     site.broker.allow(f"{site.prefix}-own", "secret", f"topic write {own}")
-    with Device(site.broker, user=f"{site.prefix}-own", password="secret") as device:
-        device.publish(site.topic("another"), report(1.0))
-        device.publish(own, report(2.0))
-        eventually(lambda: site.stored("own") == [2.0])
-        eventually(lambda: device.answers == [NOT_AUTHORIZED, 0])
+    # One after the other: mosquitto may end the connection of who was refused.
+    for topic, answer in ((site.topic("another"), NOT_AUTHORIZED), (own, 0)):
+        with Device(site.broker, user=f"{site.prefix}-own", password="secret") as device:
+            device.publish(topic, report(2.0))
+            eventually(lambda: device.answers == [answer])  # noqa: B023 - asked at once
+    eventually(lambda: site.stored("own") == [2.0])
     assert site.stored("another") == []
 
 
