@@ -14,7 +14,7 @@ FETCHED = $${WIDEROW_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/widerow}
 CACHES := .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache site build dist bench/results
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run servers test test-cluster test-year check format bench storm crash crash-rollups crash-pipeline fuzz dist lock clean
+.PHONY: help setup run servers test test-cluster test-everywhere test-year check format bench storm crash crash-rollups crash-pipeline fuzz dist lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,11 @@ test-cluster: setup ## Run the tests that need three Cassandra nodes (4 GiB of m
 	@sh tools/system_packages.sh
 	@$(BIN)/python -m tests.servers --fetch cassandra
 	$(BIN)/python -m pytest -m cluster $(ARGS)
+
+test-everywhere: setup ## Run the tests of the HTTP API on every engine, those of what never reaches a store as well
+	@sh tools/system_packages.sh
+	@$(BIN)/python -m tests.servers --fetch
+	env WIDEROW_EVERYWHERE=1 $(BIN)/python -m pytest tests/system -k test_http $(ARGS)
 
 test-year: setup ## Compare every hour of a year of rollups with Polars (N= seconds between reports, 600)
 	env WIDEROW_YEAR_DAYS_APART=1 WIDEROW_YEAR_PACE_S=$(or $(N),600) $(BIN)/python -m pytest tests/system/test_year.py $(ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -89,7 +90,15 @@ def config_at(folder: Path) -> Config:
     )
 
 
-@pytest.fixture(scope="module", params=["rocksdb", "cassandra", "bigtable"])
+ENGINES = ("rocksdb", "cassandra", "bigtable")
+
+about_http = pytest.mark.parametrize(
+    "service", ENGINES if os.environ.get("WIDEROW_EVERYWHERE") else ENGINES[:1], indirect=True, scope="module"
+)
+"""For tests of what happens before a store is asked: on one engine, or on all (`make test-everywhere`)."""
+
+
+@pytest.fixture(scope="module", params=ENGINES)
 def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service on a store of its own, on each engine."""
     config = config_at(tmp_path_factory.mktemp("widerow"))

@@ -31,7 +31,7 @@ from widerow.schema.rollups import DAYS, HOURS, Level
 
 START_US = 1_767_225_600 * SECOND  # 2026 begins
 PACE_US = int(os.environ.get("WIDEROW_YEAR_PACE_S", "600")) * SECOND
-APART = int(os.environ.get("WIDEROW_YEAR_DAYS_APART", "9"))
+APART = int(os.environ.get("WIDEROW_YEAR_DAYS_APART", "14"))
 DEVICES = 50
 LAST_BITS = 1e-12
 TENANT = Tenant(name="acme", retention=Retention(hour_us=400 * DAY))
