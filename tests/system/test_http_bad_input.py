@@ -10,10 +10,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from system.conftest import MAX_BODY_MIB, Site, about_http, now_ms
+from system.conftest import MAX_BODY_MIB, Site, now_ms
 from widerow.model.token import Role
-
-pytestmark = about_http
 
 TOO_LARGE = (MAX_BODY_MIB << 20) + 1
 

@@ -9,10 +9,8 @@ from influxdb_client import InfluxDBClient, Point, WriteOptions, WritePrecision
 from influxdb_client.client.write_api import SYNCHRONOUS
 from influxdb_client.rest import ApiException
 
-from system.conftest import OWN_DEVICE, Site, about_http, now_ms
+from system.conftest import OWN_DEVICE, Site, now_ms
 from widerow.model.token import Role
-
-pytestmark = about_http
 
 
 @pytest.mark.parametrize("gzip", [False, True])

@@ -12,12 +12,10 @@ from urllib.parse import parse_qsl
 import httpx
 import pytest
 
-from system.conftest import OWN_DEVICE, Site, about_http, now_ms
+from system.conftest import OWN_DEVICE, Site, now_ms
 from widerow.model.token import Role
 from widerow.server.routes import ROUTES
 from widerow.server.table import Route
-
-pytestmark = about_http
 
 SECRET = "umbra-marker"
 """Part of every name and text of tenant umbra; acme must never see it."""
