@@ -50,7 +50,7 @@ class Member:
         self.marks = Marks(engine, clock, SETTINGS)
         self.rollups = Rollups(engine, clock, self.telemetry.erasure)
         self.catalog = Catalog(engine, clock)
-        self.crew = Crew(engine, clock, SETTINGS, lambda: [TENANT.name])
+        self.crew = Crew(engine, SETTINGS, lambda: [TENANT.name])
         versions = Versions(clock, lambda _: None)
         tagged = type_tags(self.catalog.attributes)
         self.roller = Roller(engine, self.telemetry, self.rollups, self.marks, clock, None, tagged, versions, SETTINGS)

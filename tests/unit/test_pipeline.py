@@ -117,22 +117,15 @@ def test_a_failed_commit_acknowledges_nothing_and_the_next_one_works(
     assert service.queries.latest(tenant, ["d"]).number.tolist() == [1.0]
 
 
-class Permit:
-    """As the writer's lease is asked: a few times it says yes, then no more."""
-
-    def __init__(self, times: int) -> None:
-        self.times = times
-
-    def __call__(self) -> None:
-        if self.times <= 0:
-            raise NotTheWriter("on purpose")
-        self.times -= 1
+def forbidden() -> None:
+    """As the writer's lease says no."""
+    raise NotTheWriter("on purpose")
 
 
 def test_who_may_not_write_takes_nothing_in(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     tenant = service.catalog.tenants.create(Tenant(name="acme"))
     with monkeypatch.context() as patch:
-        patch.setattr(service.pipeline, "_may_write", Permit(0))
+        patch.setattr(service.pipeline, "_may_write", forbidden)
         for size in (1, 2 * INLINE_BYTES):
             with pytest.raises(NotTheWriter):
                 service.pipeline.submit(Job(tenant, size, lambda: pytest.fail("decoded"), lambda _: pytest.fail("done")))
@@ -147,7 +140,7 @@ def test_what_waits_when_writing_is_forbidden_is_refused_and_not_written(
     tenant = service.catalog.tenants.create(Tenant(name="acme"))
     now = service.clock.now_us()
     with monkeypatch.context() as patch:
-        patch.setattr(service.pipeline._sink, "_may_write", Permit(0))
+        patch.setattr(service.pipeline._sink, "_may_write", forbidden)
         (refused,) = send(service, tenant, f"m,device=d x=1 {now}")
     assert isinstance(refused.error, NotTheWriter)
     assert service.catalog.devices.count("acme") == 0

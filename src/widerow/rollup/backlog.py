@@ -103,6 +103,25 @@ def units_of(table: Table, marks: Rows) -> list[Unit]:
     return sorted({Unit(*unit) for unit in zip(tenant.to_list(), start_us.tolist(), shard.tolist(), strict=True)})
 
 
+def versions_of_units(table: Table, chunks: Iterable[Rows], *, newest: bool) -> dict[Unit, int]:
+    """The units that rows of a table of marks are of, and the version of the newest, or the oldest, mark of each."""
+    pick, fold = (max, np.maximum) if newest else (min, np.minimum)
+    found: dict[Unit, int] = {}
+    for marks in chunks:
+        tenant = marks.keys["tenant_id"]
+        assert isinstance(tenant, Coded)
+        start_us, shard = np.asarray(marks.keys[table.clustering[0].name]), np.asarray(marks.keys["shard"])
+        which, first, number = np.unique(
+            np.stack([tenant.codes, start_us, shard]), axis=1, return_index=True, return_inverse=True
+        )
+        version_us = marks.version_us[first]
+        fold.at(version_us, number.reshape(-1), marks.version_us)
+        for (code, start, s), at_us in zip(which.T.tolist(), version_us.tolist(), strict=True):
+            unit = Unit(tenant.names[code], start, s)
+            found[unit] = pick(at_us, found.get(unit, at_us))
+    return found
+
+
 def mark_rows(table: Table, tenant: str, device: Coded | None, start_us: Ints, shard: Ints, version_us: int) -> Rows:
     n = len(start_us)
     cells = Cells.numbers(np.arange(n + 1), Names.of(table.columns), np.zeros(n, np.int32), np.full(n, float(version_us)))

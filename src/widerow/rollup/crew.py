@@ -19,12 +19,10 @@ from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-import numpy as np
-
 from widerow.engine.port import Engine, Span
 from widerow.engine.rows import Key
-from widerow.model.names import Coded
-from widerow.model.times import MINUTE, Clock
+from widerow.model.times import MINUTE
+from widerow.rollup.backlog import versions_of_units
 from widerow.rollup.unit import Unit
 from widerow.schema.shards import SHARDS
 from widerow.schema.table import Table
@@ -51,8 +49,8 @@ class CrewSettings:
 class Crew:
     """A process as one of several. Safe to share between threads."""
 
-    def __init__(self, engine: Engine, clock: Clock, settings: CrewSettings, tenants: Callable[[], Iterable[str]]) -> None:
-        self._engine, self._clock, self._tenants = engine, clock, tenants
+    def __init__(self, engine: Engine, settings: CrewSettings, tenants: Callable[[], Iterable[str]]) -> None:
+        self._engine, self._tenants = engine, tenants
         self.settings = settings
         self._lock = threading.Lock()
         self._shards: frozenset[int] = frozenset()
@@ -69,25 +67,13 @@ class Crew:
     def leads(self) -> bool:
         return FIRST in self.shards()
 
-    def ripe_before_us(self) -> int:
-        return self._clock.now_us() - self.settings.ripe_us
-
     def waiting(self, table: Table, before_us: int, *, all_shards: bool = False) -> dict[Unit, int]:
         """What is marked in windows that begin before a time, of the shards of this process; and when it was last."""
         shards = range(SHARDS) if all_shards else sorted(self.shards())
         keys: list[Key] = [(tenant, shard) for tenant in self._tenants() for shard in shards]
-        found: dict[Unit, int] = {}
-        for rows in self._engine.scan(table, keys, Span(None, before_us)) if keys else ():
-            tenant = rows.keys["tenant_id"]
-            assert isinstance(tenant, Coded)
-            start_us, shard = np.asarray(rows.keys[table.clustering[0].name]), np.asarray(rows.keys["shard"])
-            which, number = np.unique(np.stack([tenant.codes, start_us, shard]), axis=1, return_inverse=True)
-            newest_us = np.zeros(which.shape[1], np.int64)
-            np.maximum.at(newest_us, number.reshape(-1), rows.version_us)
-            for (code, start, s), at_us in zip(which.T.tolist(), newest_us.tolist(), strict=True):
-                unit = Unit(tenant.names[code], start, s)
-                found[unit] = max(at_us, found.get(unit, 0))
-        return found
+        if not keys:
+            return {}
+        return versions_of_units(table, self._engine.scan(table, keys, Span(None, before_us)), newest=True)
 
 
 def shards_of_partitions(partitions: Iterable[int], count: int) -> frozenset[int]:

@@ -13,12 +13,10 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from widerow.engine.port import Engine
-from widerow.model.names import Coded
 from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, SECOND, Clock
+from widerow.rollup.backlog import versions_of_units
 from widerow.rollup.store import kept_at
 from widerow.rollup.unit import Unit
 from widerow.schema.rollups import DIRTY, DIRTY_DAYS, DIRTY_FLEET, HOURS
@@ -85,23 +83,7 @@ def _inputs_kept_us(tenant: Tenant, level: str, start_us: int) -> int:
 
 def marked_in_store(engine: Engine) -> Pending:
     """As the store has it: for processes that do not roll."""
-    return {level: _marked(engine, table) for level, table in TABLES.items()}
-
-
-def _marked(engine: Engine, table: Table) -> dict[Unit, int]:
-    found: dict[Unit, int] = {}
-    for rows in engine.scan(table, None):
-        tenant = rows.keys["tenant_id"]
-        assert isinstance(tenant, Coded)
-        start_us, shard = np.asarray(rows.keys[table.clustering[0].name]), np.asarray(rows.keys["shard"])
-        keys, first = np.unique(np.stack([tenant.codes, start_us, shard]), axis=1, return_inverse=True)
-        since_us = np.full(keys.shape[1], np.iinfo(np.int64).max)
-        np.minimum.at(since_us, first.reshape(-1), rows.version_us)
-        names = tenant.names.to_list()
-        for (code, start, s), since in zip(keys.T.tolist(), since_us.tolist(), strict=True):
-            unit = Unit(names[code], start, s)
-            found[unit] = min(since, found.get(unit, since))
-    return found
+    return {level: versions_of_units(table, engine.scan(table, None), newest=False) for level, table in TABLES.items()}
 
 
 class Guard:

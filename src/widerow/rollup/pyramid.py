@@ -66,7 +66,7 @@ class Pyramid:
         self.rollups = Rollups(engine, clock, telemetry.erasure)
         self.crew: Crew | None = None
         if settings.crew is not None:
-            self.crew = Crew(engine, clock, settings.crew, lambda: [tenant.name for tenant in catalog.tenants.list()])
+            self.crew = Crew(engine, settings.crew, lambda: [tenant.name for tenant in catalog.tenants.list()])
         self.marks = Marks(engine, clock, settings.crew)
         self._knows = settings.rolls and settings.crew is None
         """Whether this process knows by heart what is not rolled."""
