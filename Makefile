@@ -11,6 +11,8 @@ BIN := $(VENV)/bin
 SOURCES := $(shell find src/widerow -name '*.py')
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 FETCHED = $${WIDEROW_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/widerow}
+# Tests mostly wait, for servers and for processes that were killed. Two files at a time, each with servers of its own.
+SIDE_BY_SIDE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 CACHES := .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache site build dist bench/results
 
 .DEFAULT_GOAL := help
@@ -35,7 +37,7 @@ test: setup ## Run every test (ARGS='-k name' for some)
 	@command -v curl >/dev/null || echo "note: no curl: the tests of the documented curl lines will be skipped"
 	@sh tools/system_packages.sh
 	@$(BIN)/python -m tests.servers --fetch
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 test-cluster: setup ## Run the tests that need three Cassandra nodes (4 GiB of memory)
 	@sh tools/system_packages.sh
@@ -45,7 +47,7 @@ test-cluster: setup ## Run the tests that need three Cassandra nodes (4 GiB of m
 test-everywhere: setup ## Run the tests of the HTTP API on every engine, those of what never reaches a store as well
 	@sh tools/system_packages.sh
 	@$(BIN)/python -m tests.servers --fetch
-	env WIDEROW_EVERYWHERE=1 $(BIN)/python -m pytest tests/system -k test_http $(ARGS)
+	env WIDEROW_EVERYWHERE=1 $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/system -k test_http $(ARGS)
 
 test-year: setup ## Compare every hour of a year of rollups with Polars (N= seconds between reports, 600)
 	env WIDEROW_YEAR_DAYS_APART=1 WIDEROW_YEAR_PACE_S=$(or $(N),600) $(BIN)/python -m pytest tests/system/test_year.py $(ARGS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
@@ -28,16 +27,20 @@ def bigtable_host(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 _tally = pytest.StashKey[Tally]()
 
 
+class _Tallied:
+    """Counts reports where they arrive: in this process, also when others run the tests."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" or report.outcome != "passed":
+            self._tally.add(report.nodeid, report.outcome)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_tally] = Tally()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    if report.when == "call" or report.outcome != "passed":
-        item.config.stash[_tally].add(report.nodeid, report.outcome)
-    return report
+    config.stash[_tally] = tally = Tally()
+    config.pluginmanager.register(_Tallied(tally))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
