@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
 
+from widerow.admit.admission import Admission
+from widerow.admit.controls import Controls, What
 from widerow.admit.pressure import Pressure, PressureSettings
 from widerow.catalog import lease as leases
 from widerow.catalog.catalog import Catalog, CatalogSettings
@@ -69,6 +71,8 @@ class Service:
     bodies: Bodies
     started_us: int
     dead_letters: DeadLetters
+    controls: Controls
+    admission: Admission
     keeper: Keeper | None = None
     """Of the writer's lease, where there is one: on a store that processes share."""
     _housekeeper: Housekeeper | None = None
@@ -127,6 +131,8 @@ class Service:
             )
             to_store = StoreSink(engine, telemetry, catalog, clock, counters, pyramid=pyramid, may_write=may_write)
             dead_letters = DeadLetters(engine, clock, counters, dead_letter_settings(config))
+            controls = Controls(engine, clock, refresh_us=refresh_us)
+            admission = Admission(controls, clock, counters)
             pipeline = Pipeline(
                 sink(catalog, counters) if sink else to_store,
                 clock,
@@ -145,6 +151,7 @@ class Service:
                 may_write,
                 dead_letters,
                 Pressure(pressure_settings(config), counters),
+                None if crew else admission,
             )
             naming = line_codec.LineNaming(
                 device_tags=config.line.device_tags, metric=config.line.metric, fold_tags=config.line.fold_tags
@@ -162,12 +169,15 @@ class Service:
                 Bodies(line_codec.LineDecoder(naming), json_codec.JsonDecoder(), clock),
                 clock.now_us(),
                 dead_letters,
+                controls,
+                admission,
                 keeper,
             )
             if keeper:
                 keeper.lease.on_return = service.forget
             service._housekeeper = Housekeeper(service, config.store.expire_every_s)
             pyramid.start()
+            admission.start()
         except BaseException:
             if keeper:
                 keeper.stop()
@@ -180,6 +190,7 @@ class Service:
         if self._housekeeper:
             self._housekeeper.stop()
         self.pipeline.close()
+        self.admission.stop()
         self.dead_letters.close()
         self.pyramid.stop()
         if self.keeper:
@@ -205,12 +216,15 @@ class Service:
     # -- what takes more than one stage
 
     def save_device(self, tenant: Tenant, device: Device) -> None:
-        """A device was created or changed: give it the buckets its profile calls for. Repeating is harmless."""
+        """A device was created or changed: give it the buckets and the limit its profile calls for. May be repeated."""
         places = self.telemetry.places
         # A second later than may be, because it may not be any more when the store has answered.
         epoch = declared_epoch(places.epochs(tenant.name, device.name), device.profile, places.earliest_epoch_us() + SECOND)
         if epoch is not None:
             places.add_epoch(tenant.name, device.name, epoch)
+        self.controls.set(
+            tenant.name, device.name, What.PROFILE_RATE, device.profile.max_reports_per_s, "what its profile allows"
+        )
 
     def delete_device(self, tenant: Tenant, name: str, *, expected: int | None = None) -> None:
         """Forget a device and erase its data: unreadable on return, off the disk soon after.

@@ -10,7 +10,7 @@ import pytest
 from widerow.catalog.forms import check, from_json, to_json
 from widerow.model.device import Device, Metric, MetricKind, Profile
 from widerow.model.errors import Rejected
-from widerow.model.tenant import FOREVER, Limits, Retention, RetentionEpoch, Tenant
+from widerow.model.tenant import FOREVER, MODED, Limits, Retention, RetentionEpoch, Tenant
 from widerow.model.times import DAY, HOUR
 from widerow.model.token import Role, Token
 
@@ -35,12 +35,14 @@ def test_forms_are_what_the_api_shows() -> None:
         "display_name": "Acme",
         "limits": {
             "writes_per_s": 0,
+            "writes_burst": 0,
             "storage_bytes": 0,
             "devices": 5,
             "series": 0,
             "query_rows": 0,
             "query_seconds": 0,
         },
+        "limit_modes": dict.fromkeys(MODED, "enforce"),
         "retention": {"raw": "30d", "minute": "90d", "hour": "365d", "day": "forever"},
         "raw_epochs": [{"from": "1970-01-01T00:00:00Z", "raw": "30d"}],
         "registers_devices": True,
@@ -126,7 +128,7 @@ def test_what_is_wrong_is_named() -> None:
 
     refused(DEVICE, {"colour": "red"}, "unknown key 'colour': use display_name, type, location, tags, profile")
     refused(DEVICE, {"profile": {"rate": 1}}, "use reports_per_s, max_reports_per_s, metrics_per_report")
-    refused(TENANT, {"limits": {"wings": 1}}, "use writes_per_s, storage_bytes, devices, series")
+    refused(TENANT, {"limits": {"wings": 1}}, "use writes_per_s, writes_burst, storage_bytes, devices, series")
     refused(TENANT, {"retention": {"raw_us": 1}}, "use raw, minute, hour, day")
     refused(DEVICE, [], "give an object")
     refused(DEVICE, {"tags": ["a"]}, "tags: give an object")

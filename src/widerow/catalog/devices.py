@@ -33,7 +33,7 @@ from widerow.model.device import Device
 from widerow.model.errors import Conflict, NotFound, Rejected
 from widerow.model.intern import NameTable
 from widerow.model.names import NO_NAMES, Coded, Names
-from widerow.model.tenant import Tenant
+from widerow.model.tenant import LimitMode, Tenant
 from widerow.model.times import MS, SECOND, Clock, whole_ms
 from widerow.schema.shards import SHARDS, shard_of, shards_of
 from widerow.schema.tables import DEVICES
@@ -272,7 +272,7 @@ class Devices:
         Gives a code per name, and which names this call inserted. A name that is found in the store takes a place as well:
         another process registered it, and it had not been counted.
         """
-        allowed = tenant.limits.devices
+        allowed = tenant.limits.devices if tenant.mode("devices") is LimitMode.ENFORCE else 0
         room = max(0, allowed - roster.count) if allowed else len(names)
         tried = np.arange(min(room, len(names)) if may_add else 0)
         rest = np.arange(len(tried), len(names))

@@ -1,8 +1,8 @@
 """The JSON forms of catalog entities, for the HTTP API and the command line; and what an entity may hold.
 
 Rule 1: strict. A key that is not known, or a value of the wrong type, is refused with the key's name (code `field`).
-Rule 2: reading a form is a patch of `base`: keys that are absent stay as they are. `limits`, `retention`, `profile` and
-`tags` are patched key by key; a tag given as null is removed, `"tags": null` removes all.
+Rule 2: reading a form is a patch of `base`: keys that are absent stay as they are. `limits`, `limit_modes`, `retention`,
+`profile` and `tags` are patched key by key; a tag given as null is removed, `"tags": null` removes all.
 Rule 3: what a form shows but nobody may set (name, created, revision, raw_epochs) may be sent back unchanged, so that a form
 that was read can be edited and sent.
 Rule 4: `check` holds for every entity that is stored, whoever made it.
@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 from widerow.model.check import MAX_NAME_BYTES, check_name, check_tenant, name_fault, text_fault
 from widerow.model.device import Device, Metric, MetricKind, Profile
 from widerow.model.errors import Rejected
-from widerow.model.tenant import FOREVER, ROW_ATTRIBUTES, Limits, Retention, Tenant
+from widerow.model.tenant import FOREVER, MODED, ROW_ATTRIBUTES, LimitMode, Limits, Retention, Tenant
 from widerow.model.times import format_duration, format_time, parse_duration
 from widerow.model.token import Token
 
@@ -39,6 +39,7 @@ def to_json(entity: Tenant | Device | Metric | Token) -> Json:
             "name": entity.name,
             "display_name": entity.display_name,
             "limits": _plain(entity.limits),
+            "limit_modes": {name: entity.mode(name).value for name in MODED},
             "retention": {level: _kept(getattr(entity.retention, f"{level}_us")) for level in LEVELS},
             "raw_epochs": [{"from": format_time(e.from_us), "raw": _kept(e.raw_us)} for e in entity.raw_epochs],
             "registers_devices": entity.registers_devices,
@@ -213,6 +214,19 @@ def _limits(key: str, value: object, current: Limits) -> Limits:
     return replace(current, **changes)
 
 
+def _modes(key: str, value: object, current: Mapping[str, LimitMode]) -> dict[str, LimitMode]:
+    modes = dict(current)
+    for name, mode in _mapping(key, value).items():
+        if name not in MODED:
+            raise _unknown(f"{key}.{name}", MODED)
+        if not isinstance(mode, str) or mode not in list(LimitMode):
+            raise _wrong(f"{key}.{name}", f"one of {', '.join(LimitMode)}")
+        modes[name] = LimitMode(mode)
+        if modes[name] is LimitMode.ENFORCE:
+            del modes[name]
+    return modes
+
+
 def _profile(key: str, value: object, current: Profile) -> Profile:
     changes: Json = {}
     for name, number in _mapping(key, value).items():
@@ -249,6 +263,7 @@ _READERS: dict[type, dict[str, Callable[[str, Any, Any], Any]]] = {
     Tenant: {
         "display_name": _text,
         "limits": _limits,
+        "limit_modes": _modes,
         "retention": _retention,
         "registers_devices": _flag,
         "row_attributes": _attributes,

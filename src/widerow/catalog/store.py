@@ -18,16 +18,17 @@ from widerow.model.times import HOUR, MS, SystemClock
 from widerow.schema.rollups import DIRTY, HOURS, LEVELS, MARK_TABLES, fleet, fleet_partials, rollups
 from widerow.schema.shards import shard_of
 from widerow.schema.table import Table
-from widerow.schema.tables import DEAD_LETTERS, DEVICE_VERSIONS, META, ONLINE, TABLES, telemetry
+from widerow.schema.tables import DEAD_LETTERS, DEVICE_CONTROLS, DEVICE_VERSIONS, META, ONLINE, TABLES, telemetry
 
 Version: TypeAlias = tuple[int, int]
 
-SCHEMA: Version = (2, 1)
+SCHEMA: Version = (2, 2)
 """From 2 on reports are marked to be rolled up: a release that does not would leave some that never are."""
 STEPS: dict[Version, Callable[[Engine], None]] = {
     (1, 1): lambda engine: engine.apply([DEVICE_VERSIONS]),
     (2, 0): lambda engine: _mark_everything(engine),  # noqa: PLW0108 - it stands further down
     (2, 1): lambda engine: engine.apply([DEAD_LETTERS, ONLINE]),
+    (2, 2): lambda engine: engine.apply([DEVICE_CONTROLS]),
 }
 """What brings a store from the version before to this one. May be interrupted and repeated."""
 

@@ -22,7 +22,25 @@ LimitOptions = Annotated[
     typer.Option(
         "--limit",
         metavar="NAME=N",
-        help="writes_per_s, storage_bytes, devices or series; 0 for no limit. Can be given several times.",
+        help="Any limit by its name, as show gives them; 0 for no limit. Can be given several times.",
+    ),
+]
+WritesPerS = Annotated[int | None, typer.Option("--writes-per-s", metavar="N", help="Reports a second; 0: any number.")]
+Burst = Annotated[
+    int | None,
+    typer.Option("--writes-burst", metavar="N", help="Reports at once; 0: what ten seconds at --writes-per-s bring."),
+]
+StorageBytes = Annotated[int | None, typer.Option("--storage-bytes", metavar="N", help="Bytes kept; 0: any number.")]
+DeviceCount = Annotated[int | None, typer.Option("--devices", metavar="N", help="Devices registered; 0: any number.")]
+SeriesCount = Annotated[
+    int | None, typer.Option("--series", metavar="N", help="Pairs of a device and a metric; 0: any number.")
+]
+ModeOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mode",
+        metavar="LIMIT=MODE",
+        help="enforce; shadow, to count what would be refused; or off. Can be given several times.",
     ),
 ]
 RetentionOptions = Annotated[
@@ -59,15 +77,28 @@ def create(
     name: Name,
     display_name: DisplayName = None,
     limit: LimitOptions = None,
+    writes_per_s: WritesPerS = None,
+    writes_burst: Burst = None,
+    storage_bytes: StorageBytes = None,
+    devices: DeviceCount = None,
+    series: SeriesCount = None,
+    mode: ModeOptions = None,
     retention: RetentionOptions = None,
     registers_devices: Registers = None,
     row_attributes: RowAttributes = None,
 ) -> None:
     """Make a tenant.
 
-    Example: widerow tenant create acme --retention raw=90d --limit devices=1000
+    Example: widerow tenant create acme --retention raw=90d --devices 1000
     """
-    form = {"name": name, **_form(display_name, limit, retention, registers_devices, row_attributes)}
+    named = {
+        "writes_per_s": writes_per_s,
+        "writes_burst": writes_burst,
+        "storage_bytes": storage_bytes,
+        "devices": devices,
+        "series": series,
+    }
+    form = {"name": name, **_form(display_name, limit, named, mode, retention, registers_devices, row_attributes)}
     made = session.api.post(TENANTS, form)
     session.done(made, f"tenant {name} is made; next: widerow token create {name} --role write")
 
@@ -99,15 +130,28 @@ def set_(
     name: Name,
     display_name: DisplayName = None,
     limit: LimitOptions = None,
+    writes_per_s: WritesPerS = None,
+    writes_burst: Burst = None,
+    storage_bytes: StorageBytes = None,
+    devices: DeviceCount = None,
+    series: SeriesCount = None,
+    mode: ModeOptions = None,
     retention: RetentionOptions = None,
     registers_devices: Registers = None,
     row_attributes: RowAttributes = None,
 ) -> None:
     """Change a tenant. What is not named stays as it is.
 
-    Example: widerow tenant set acme --limit writes_per_s=5000
+    Example: widerow tenant set acme --writes-per-s 5000 --mode writes_per_s=shadow
     """
-    form = _form(display_name, limit, retention, registers_devices, row_attributes)
+    named = {
+        "writes_per_s": writes_per_s,
+        "writes_burst": writes_burst,
+        "storage_bytes": storage_bytes,
+        "devices": devices,
+        "series": series,
+    }
+    form = _form(display_name, limit, named, mode, retention, registers_devices, row_attributes)
     if not form:
         raise Misused("nothing to change is given", todo="see widerow tenant set --help")
     session.done(session.api.patch(f"{TENANTS}/{in_path(name)}", form), f"tenant {name} is changed")
@@ -130,6 +174,8 @@ def delete(session: Session, name: Name, yes: YesOption = False) -> None:
 def _form(
     display_name: str | None,
     limit: list[str] | None,
+    named: dict[str, int | None],
+    mode: list[str] | None,
     retention: list[str] | None,
     registers_devices: bool | None,
     row_attributes: str | None,
@@ -138,8 +184,12 @@ def _form(
     form: dict[str, Any] = {}
     if display_name is not None:
         form["display_name"] = display_name
-    if limit:
-        form["limits"] = {name: _whole(name, text) for name, text in pairs(limit, "--limit").items()}
+    limits = {name: _whole(name, text) for name, text in pairs(limit or [], "--limit").items()}
+    limits |= {name: value for name, value in named.items() if value is not None}
+    if limits:
+        form["limits"] = limits
+    if mode:
+        form["limit_modes"] = pairs(mode, "--mode")
     if retention:
         kept = pairs(retention, "--retention")
         form["retention"] = {level: "forever" if text == "0" else text for level, text in kept.items()}

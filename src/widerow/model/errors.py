@@ -153,12 +153,25 @@ class ConfigError(WiderowError):
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """A limit that has nothing left: what a sender needs to know of it."""
+
+    limit: str
+    allowed: float
+    seen: float
+    retry_after_s: float | None = None
+    """None: waiting alone does not help."""
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """Why some reports of a batch were refused: one code and reason, and the positions it holds for."""
 
     code: str
     reason: str
     positions: Sequence[int]
+    spent: Spent | None = None
+    """The limit that is spent, where that is why."""
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -179,6 +192,8 @@ REFUSAL_CODES = {
     "conflict": "The batch gives two different values for one device, time and name.",
     "unknown-device": "The tenant does not register devices on their first report, and this one is not registered.",
     "device-limit": "The tenant has as many devices as `limits.devices` allows.",
+    "writes-limit": "The tenant has sent more than `limits.writes_per_s` allows. Waiting helps: the refusal says how long.",
+    "device-rate": "The device has sent more than its profile's `max_reports_per_s`, or what was set for it, allows.",
     "wrong-device": "The token or the topic is of one device only, and this is another.",
     "too-large": "The report is larger, or its message holds more reports, than one message may.",
     "topic": "No tenant and device can be read from the topic.",

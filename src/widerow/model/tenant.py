@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from widerow.model.errors import Rejected
 from widerow.model.times import DAY, HOUR, MINUTE, SECOND, format_duration
@@ -20,12 +21,30 @@ MIN_RETENTION_US = HOUR
 MAX_RETENTION_US = 20 * 365 * DAY
 
 
+class LimitMode(StrEnum):
+    """What becomes of what is over a limit."""
+
+    ENFORCE = "enforce"
+    """It is refused."""
+    SHADOW = "shadow"
+    """It passes, and is counted as what would have been refused."""
+    OFF = "off"
+    """It passes, as if there were no limit."""
+
+
+BURST_S = 10
+"""How many seconds of its rate a tenant may send at once, unless it says otherwise: devices that report every ten seconds
+may all do so in the same one."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What a tenant may use. 0 means no limit."""
 
     writes_per_s: int = 0
-    """Reports accepted per second, sustained."""
+    """Reports accepted per second, sustained. Backlog has as much again of its own."""
+    writes_burst: int = 0
+    """Reports accepted at once, when none came for a while; 0: what ten seconds at `writes_per_s` bring."""
     storage_bytes: int = 0
     """Bytes kept on disk, all levels together."""
     devices: int = 0
@@ -36,6 +55,10 @@ class Limits:
     """Rows that one question may read, instead of `query.max_rows`; 0: that one holds."""
     query_seconds: int = 0
     """Seconds that one question may take, instead of `query.timeout_s`; 0: that one holds."""
+
+
+MODED = ("writes_per_s", "storage_bytes", "devices", "series", "device_reports_per_s")
+"""The limits that can be tried out or switched off; the last is what the profiles of devices allow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +107,8 @@ class Tenant:
     name: str
     display_name: str = ""
     limits: Limits = field(default_factory=Limits)
+    limit_modes: dict[str, LimitMode] = field(default_factory=dict)
+    """Of the limits that are not enforced, by name (`MODED`): in shadow, or off."""
     retention: Retention = field(default_factory=Retention)
     raw_epochs: tuple[RetentionEpoch, ...] = ()
     """Which raw retention held from which event time on, oldest first; before the first, the first holds."""
@@ -96,6 +121,9 @@ class Tenant:
     created_us: int = 0
     revision: int = 0
     """Grows by one with each change; an update must name the one it saw."""
+
+    def mode(self, limit: str) -> LimitMode:
+        return self.limit_modes.get(limit, LimitMode.ENFORCE)
 
     def raw_keep_us(self, time_us: int) -> int:
         """How long a report of that event time is kept."""

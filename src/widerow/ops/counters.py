@@ -16,6 +16,9 @@ class Counters:
         self.reports = Counter("widerow_reports_accepted", "Reports made durable.", ["tenant"], registry=r)
         self.values = Counter("widerow_values_accepted", "Values and tags of reports made durable.", ["tenant"], registry=r)
         self.refused = Counter("widerow_reports_refused", "Reports refused, by code.", ["tenant", "code"], registry=r)
+        self.shadowed = Counter(
+            "widerow_reports_shadowed", "Reports that a limit in shadow would have refused.", ["tenant", "limit"], registry=r
+        )
         self.received_bytes = Counter("widerow_received_bytes", "Bytes of request bodies taken in.", ["tenant"], registry=r)
         self.requests = Counter("widerow_http_requests", "Requests answered.", ["route", "status"], registry=r)
         self.request_seconds = Histogram(

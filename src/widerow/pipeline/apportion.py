@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from widerow.model.arrays import Bytes, Ints
 from widerow.model.batch import Batch
-from widerow.model.errors import Refusal
+from widerow.model.errors import Refusal, Spent
 from widerow.model.tenant import Tenant
 from widerow.pipeline.job import Job
 
@@ -37,7 +38,7 @@ def refusals_by_job(jobs: Sequence[Job], refusals: Sequence[Refusal]) -> list[li
             batch = jobs[j].batch
             assert batch is not None
             positions = batch.position[at[owner == j] - starts[j]].tolist()
-            out[j].append(Refusal(refusal.code, refusal.reason, positions))
+            out[j].append(replace(refusal, positions=positions))
     return out
 
 
@@ -51,5 +52,8 @@ def without_unregistered(tenant: Tenant, batch: Batch, codes: Bytes) -> tuple[Ba
         bad = per_report == number
         if bad.any():
             first = batch.device[int(np.flatnonzero(bad)[0])]
-            refusals.append(Refusal(code, why.format(device=first, tenant=tenant.name), batch.position[bad].tolist()))
+            most = tenant.limits.devices
+            spent = Spent("devices", most, most + 1) if code == "device-limit" else None
+            reason = why.format(device=first, tenant=tenant.name)
+            refusals.append(Refusal(code, reason, batch.position[bad].tolist(), spent))
     return batch.take(per_report == 0), refusals

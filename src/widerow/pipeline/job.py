@@ -43,6 +43,8 @@ class Job:
     done: Callable[[Outcome], None]
     only_device: str | None = None
     lane: Lane = Lane.LIVE
+    whole: bool = False
+    """The sender cannot be told that a part was too much for its tenant: then all of it is."""
     origin: Origin | None = None
     """The body as it came, for what is refused of it; None: it is not kept."""
     batch: Batch | None = None

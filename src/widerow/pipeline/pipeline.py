@@ -10,6 +10,8 @@ Threads: a few decoders (kernels without the GIL), one for backlog, and one comm
 everything that is waiting: under load commits grow by themselves, without load nobody lingers. A second committer gave no
 gain in the few runs that compared them (docs/adr/0006-threads-and-cores.md).
 What cannot be read or is refused goes to the dead letters. A job whose letters must be durable and are not has failed.
+What its tenant's limits do not let pass is refused before it waits for anything (`admit.admission`); behind Kafka, where
+reports have been acknowledged, nothing is.
 Where processes share a store, `may_write` is asked before a job is taken in.
 """
 
@@ -23,6 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from widerow.admit.admission import Admission
 from widerow.admit.pressure import Pressure, PressureSettings
 from widerow.model.arrays import Flags, lengths
 from widerow.model.batch import Batch
@@ -72,8 +75,9 @@ class Pipeline:
         may_write: Callable[[], None] = lambda: None,
         dead_letters: DeadLetters | None = None,
         pressure: Pressure | None = None,
+        admission: Admission | None = None,
     ) -> None:
-        self._sink, self._may_write, self._dead_letters = sink, may_write, dead_letters
+        self._sink, self._may_write, self._dead_letters, self._admission = sink, may_write, dead_letters, admission
         self._clock, self._counters, self._settings = clock, counters, settings
         self.pressure = pressure or Pressure(
             PressureSettings(max_bytes=settings.max_in_flight_bytes, max_backfill_bytes=settings.max_backfill_bytes),
@@ -181,11 +185,15 @@ class Pipeline:
         if not len(job.batch):
             self._finish(job, 0, [])
             return
-        live: Flags | None = None
-        if job.lane is Lane.LIVE and self.lane_of(int(job.batch.time_us.min())) is Lane.BACKFILL:
+        is_mixed = job.lane is Lane.LIVE and self.lane_of(int(job.batch.time_us.min())) is Lane.BACKFILL
+        if is_mixed:
             assert job.permit is not None
             self.pressure.move(job.permit, Lane.BACKFILL)
             job.lane = Lane.BACKFILL
+        if self._admission and not self._admitted(self._admission, job):
+            return
+        live: Flags | None = None
+        if is_mixed:
             # Messages of many devices may come as one job: those that are live do not wait for one that was away.
             live = job.batch.time_us >= self._clock.now_us() - self._settings.backfill_after_us
         if job.lane is Lane.LIVE:
@@ -193,6 +201,20 @@ class Pipeline:
         else:
             for piece in pieces(job, self._answer, live):
                 self._batches.put(piece)
+
+    def _admitted(self, admission: Admission, job: Job) -> bool:
+        """Whether anything is left of it that its limits let pass. If not it is answered."""
+        assert job.batch is not None
+        try:
+            job.batch, refused = admission.admit(job.tenant, job.batch, job.lane, whole=job.whole)
+        except WiderowError as error:
+            self._answer(job, Outcome(error=error))
+            return False
+        job.refusals += refused
+        if not len(job.batch):
+            self._finish(job, 0, [])
+            return False
+        return True
 
     # -- committing
 

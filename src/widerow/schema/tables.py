@@ -75,6 +75,15 @@ PLACEMENTS = Table(
 )
 """A log, insert-only: from which event time on a device has which bucket width and spread."""
 
+DEVICE_CONTROLS = Table(
+    "device_controls",
+    partition=(_TENANT, _SHARD),
+    clustering=(KeyColumn("revision", "int"),),
+    columns=("device_id", "what", "value", "from_us", "reason", "created_us"),
+    conditional=True,
+)
+"""A log, insert-only: what a device may do from when on, and why (`admit.controls`). The last fact of each kind holds."""
+
 ERASED = Table(
     "erased",
     partition=(_TENANT, _SHARD),
@@ -108,5 +117,18 @@ Cells: `letter` (a text, JSON: why and whence), `bytes` (what it counts for) and
 META = Table("meta", partition=(KeyColumn("what"),), columns=("body",), conditional=True)
 """Facts about the store itself: its schema version, its id, who writes to it."""
 
-TABLES = (LAST_SEEN, ONLINE, TENANTS, DEVICES, DEVICE_VERSIONS, METRICS, TOKENS, PLACEMENTS, ERASED, DEAD_LETTERS, META)
+TABLES = (
+    LAST_SEEN,
+    ONLINE,
+    TENANTS,
+    DEVICES,
+    DEVICE_VERSIONS,
+    METRICS,
+    TOKENS,
+    PLACEMENTS,
+    DEVICE_CONTROLS,
+    ERASED,
+    DEAD_LETTERS,
+    META,
+)
 """Every table but the telemetry classes, which are made as tenants need them."""

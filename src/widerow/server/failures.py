@@ -25,6 +25,7 @@ from widerow.model.errors import (
     QueryLimit,
     QuotaExceeded,
     Rejected,
+    Spent,
     StorageFull,
     TenantBusy,
     TooLarge,
@@ -116,6 +117,18 @@ def ours(_status: int, error: WiderowError) -> Any:
     return {"error": fields}
 
 
+def spent_fields(spent: Spent) -> dict[str, Any]:
+    """What the sender of a report is told of a limit that is spent."""
+    fields: dict[str, Any] = {"limit": spent.limit, "allowed": spent.allowed, "seen": round(spent.seen, 3)}
+    if spent.retry_after_s is not None:
+        fields["retry_after_s"] = round(spent.retry_after_s, 3)
+    return fields
+
+
+def retry_after(seconds: float) -> Header:
+    return b"retry-after", b"%d" % max(1, math.ceil(seconds))
+
+
 def influx(status: int, error: WiderowError) -> Any:
     """The same for clients of InfluxDB: 2.x reads `code` and `message`, 1.x reads `error`."""
     return {"code": _INFLUX_CODES.get(status, "internal error"), "message": str(error), "error": str(error)}
@@ -138,5 +151,5 @@ def failure(error: BaseException, shape: Shape = ours) -> Failure:
     if isinstance(error, MethodNotAllowed):
         headers.append((b"allow", ", ".join(error.allowed).encode()))
     if isinstance(error, (QuotaExceeded, Unavailable)):
-        headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s))))
+        headers.append(retry_after(error.retry_after_s))
     return Failure(status, headers, body)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from widerow.codec.answer import ARROW, CSV, JSON
 from widerow.model.device import MAX_METRICS_PER_REPORT, MetricKind
-from widerow.model.tenant import ROW_ATTRIBUTES
+from widerow.model.tenant import MODED, ROW_ATTRIBUTES, LimitMode, Limits
 from widerow.model.token import Role
 
 Schema = dict[str, Any]
@@ -89,12 +90,17 @@ _METRIC_FIELDS: dict[str, Schema] = {
 }
 _TENANT_FIELDS: dict[str, Schema] = {
     "display_name": TEXT,
-    "limits": of(
-        dict.fromkeys(("writes_per_s", "storage_bytes", "devices", "series", "query_rows", "query_seconds"), WHOLE), ()
-    ),
+    "limits": of(dict.fromkeys([field.name for field in fields(Limits)], WHOLE), ()),
+    "limit_modes": of({name: {"type": "string", "enum": list(LimitMode)} for name in MODED}, ()),
     "retention": of({"raw": TEXT, "minute": TEXT, "hour": TEXT, "day": TEXT}, ()),
     "registers_devices": FLAG,
     "row_attributes": {"type": "array", "items": {"type": "string", "enum": list(ROW_ATTRIBUTES)}},
+}
+_SPENT: dict[str, Schema] = {
+    "limit": {**TEXT, "description": "Of a report that was too much: the limit that is spent, ..."},
+    "allowed": {**NUMBER, "description": "... what it allows, ..."},
+    "seen": {**NUMBER, "description": "... what was seen, ..."},
+    "retry_after_s": {**NUMBER, "description": "... and when to send it again, where waiting helps."},
 }
 _STORED: dict[str, Schema] = {"created": MAYBE_TIME, "revision": WHOLE}
 _TOKEN_FIELDS: dict[str, Schema] = {
@@ -153,7 +159,7 @@ SCHEMAS: dict[str, Schema] = {
         {
             "accepted": WHOLE,
             "refused": WHOLE,
-            "refusals": array(of({"index": WHOLE, "code": TEXT, "reason": TEXT})),
+            "refusals": array(of({"index": WHOLE, "code": TEXT, "reason": TEXT, **_SPENT}, ("index", "code", "reason"))),
             "more": {**WHOLE, "description": "How many further refusals are not listed."},
         },
         ("accepted", "refused", "refusals"),

@@ -3,7 +3,7 @@
 Plain ASGI without request objects, since everything here runs once for each small request of each device.
 Rule 1: an answer of 2xx means durable; reports that were refused are named in the answer, or counted in it.
 Rule 2: our route answers 204 (all kept), 207 (some), 422 (none) or 400 (nothing was sent); InfluxDB's answer 204, or 400
-when some line was refused, whether or not others were kept.
+when some line was refused, whether or not others were kept. 429: nothing was kept, and waiting helps.
 Rule 3: a body that unpacks is never decoded on the event loop, whatever its size: a few kilobytes may unpack to megabytes.
 """
 
@@ -22,14 +22,14 @@ from starlette.types import Message, Receive, Scope, Send
 
 from widerow.ingest.bodies import media_type_of
 from widerow.ingest.peek import first_time_us
-from widerow.model.errors import Refusal, Rejected
+from widerow.model.errors import Refusal, Rejected, Spent
 from widerow.model.lane import Lane
 from widerow.pipeline.job import Job, Outcome
 from widerow.pipeline.origin import LINE_TYPE, Origin
 from widerow.pipeline.pipeline import INLINE_BYTES
 from widerow.server.auth import WRITERS, Auth, allow
 from widerow.server.completions import Completions, Herald
-from widerow.server.failures import JSON_TYPE, Failure, failure, influx, ours
+from widerow.server.failures import JSON_TYPE, Failure, failure, influx, ours, retry_after, spent_fields
 from widerow.server.intake import Intake
 from widerow.server.tally import Tally, timing
 from widerow.service import Service
@@ -134,7 +134,7 @@ class Write:
         future = self._completions.future()
         origin = Origin("http", media_type, precision, packed, body, caller.device)
         done = partial(self._completions.put, future)
-        job = Job(tenant, size, decode, done, caller.device or None, lane, origin=origin)
+        job = Job(tenant, size, decode, done, caller.device or None, lane, whole=self._kind.lines, origin=origin)
         self._pipeline.submit(job, wake=False)
         self._herald.announce()
         return await future
@@ -157,11 +157,19 @@ class Write:
             if outcome.accepted or self._kind.lines:
                 return _KEPT
             return failure(Rejected("the body holds no report", code="no-reports"))
+        waits = [r.spent.retry_after_s for r in outcome.refusals if r.spent and r.spent.retry_after_s is not None]
+        too_much = not outcome.accepted and len(waits) == len(outcome.refusals)
         if self._kind.lines:
-            return failure(partial_write(outcome), influx)
-        body = msgspec.json.encode(refused(outcome))
-        headers = [(b"content-type", JSON_TYPE), (b"content-length", b"%d" % len(body))]
-        return Failure(207 if outcome.accepted else 422, headers, body)
+            answer = failure(partial_write(outcome), influx)
+            status = 429 if too_much else answer.status
+            headers, body = answer.headers, answer.body
+        else:
+            status = 207 if outcome.accepted else 429 if too_much else 422
+            body = msgspec.json.encode(refused(outcome))
+            headers = [(b"content-type", JSON_TYPE), (b"content-length", b"%d" % len(body))]
+        if waits:
+            headers.append(retry_after(max(waits)))
+        return Failure(status, headers, body)
 
 
 _KEPT = Failure(204, [], b"")
@@ -173,7 +181,10 @@ def refused(outcome: Outcome) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "accepted": outcome.accepted,
         "refused": outcome.refused,
-        "refusals": [{"index": at, "code": code, "reason": reason} for at, code, reason in listed],
+        "refusals": [
+            {"index": at, "code": code, "reason": reason, **(spent_fields(spent) if spent else {})}
+            for at, code, reason, spent in listed
+        ],
     }
     if outcome.refused > len(listed):
         fields["more"] = outcome.refused - len(listed)
@@ -182,11 +193,11 @@ def refused(outcome: Outcome) -> dict[str, Any]:
 
 def partial_write(outcome: Outcome) -> Rejected:
     """The same in InfluxDB's words."""
-    _, _, reason = _listed(outcome.refusals, 1)[0]
+    _, _, reason, _ = _listed(outcome.refusals, 1)[0]
     return Rejected(f"partial write: {reason} dropped={outcome.refused}")
 
 
-def _listed(refusals: Sequence[Refusal], most: int) -> list[tuple[int, str, str]]:
-    """Position, code and reason, by position. The positions of one refusal ascend, so the first `most` of each suffice."""
-    each = [(at, refusal.code, refusal.reason) for refusal in refusals for at in refusal.positions[:most]]
-    return sorted(each)[:most]
+def _listed(refusals: Sequence[Refusal], most: int) -> list[tuple[int, str, str, Spent | None]]:
+    """Position, code, reason and limit, by position. Those of one refusal ascend, so the first `most` of each suffice."""
+    each = [(at, refusal.code, refusal.reason, refusal.spent) for refusal in refusals for at in refusal.positions[:most]]
+    return sorted(each, key=lambda one: one[:3])[:most]

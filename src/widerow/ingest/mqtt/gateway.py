@@ -15,7 +15,7 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import msgspec
@@ -227,7 +227,7 @@ class Gateway:
             others = [np.asarray(r.positions, np.int64) for r in refusals if r.code != "conflict"]
             again = np.setdiff1d(np.concatenate([*conflicts, again]), np.concatenate([*others, again[:0]]))
         self.client.done(parcel.block, np.delete(parcel.rows, bad))
-        refused = [Refusal(r.code, r.reason, np.setdiff1d(r.positions, again).tolist()) for r in refusals]
+        refused = [replace(r, positions=np.setdiff1d(r.positions, again).tolist()) for r in refusals]
         self._refuse(parcel, [r for r in refused if len(r)])
         later: Counter[str] = Counter()
         for position in again.tolist():
@@ -237,19 +237,20 @@ class Gateway:
 
     def _refuse(self, parcel: Parcel, refusals: list[Refusal]) -> None:
         """The messages at these positions of a parcel; each is acknowledged once all that is wrong with it is filed."""
-        reasons: dict[int, list[tuple[str, str]]] = {}
+        reasons: dict[int, list[Refusal]] = {}
         for refusal in refusals:
             for position in set(refusal.positions):
-                reasons.setdefault(position, []).append((refusal.code, refusal.reason))
+                reasons.setdefault(position, []).append(refusal)
         for position in sorted(reasons):
             self._refuse_one(parcel, position, reasons[position])
 
-    def _refuse_one(self, parcel: Parcel, position: int, reasons: list[tuple[str, str]]) -> None:
+    def _refuse_one(self, parcel: Parcel, position: int, reasons: list[Refusal]) -> None:
         messages, row = parcel.block.messages, int(parcel.rows[position])
         device, topic, payload = parcel.devices[position], messages.topic(row), messages.payload(row)
         while reasons:
             try:
-                self._refusals.file(parcel.tenant, device, topic, payload, *reasons[0])
+                why = reasons[0]
+                self._refusals.file(parcel.tenant, device, topic, payload, why.code, why.reason, why.spent)
             except Unavailable as error:
                 self._counters.mqtt_retries.labels(error.code).inc()
                 self._aside.put(partial(self._refuse_one, parcel, position, reasons), delay_s=_LONGEST_DELAY_S)

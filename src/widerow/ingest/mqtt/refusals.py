@@ -15,8 +15,10 @@ from typing import Protocol
 
 import msgspec
 
+from widerow.admit.bucket import Bucket
 from widerow.ingest.mqtt.topics import Template
-from widerow.model.times import SECOND, Clock, format_time
+from widerow.model.errors import Spent
+from widerow.model.times import Clock, format_time
 from widerow.ops.counters import Counters
 from widerow.pipeline.dead_letters import FILED_CODES
 from widerow.pipeline.origin import Origin
@@ -37,23 +39,6 @@ class DeadLetter(Protocol):
     def __call__(self, tenant: str, origin: Origin, code: str, reason: str) -> None: ...
 
 
-class Bucket:
-    """A token bucket."""
-
-    __slots__ = ("_at_us", "_burst", "_left", "_per_s")
-
-    def __init__(self, burst: float, per_s: float, now_us: int) -> None:
-        self._burst, self._per_s, self._left, self._at_us = burst, per_s, burst, now_us
-
-    def take(self, now_us: int) -> bool:
-        self._left = min(self._burst, self._left + max(0, now_us - self._at_us) * self._per_s / SECOND)
-        self._at_us = now_us
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
-
-
 class Refusals:
     """For one thread."""
 
@@ -68,37 +53,43 @@ class Refusals:
         self._errors, self._publish, self._dead_letter = errors, publish, dead_letter
         self._clock, self._counters = clock, counters
         now_us = clock.now_us()
-        self._all, self._log = Bucket(_ALL_BURST, _ALL_PER_S, now_us), Bucket(_LOG_BURST, _LOG_PER_S, now_us)
+        self._all, self._log = Bucket(_ALL_PER_S, _ALL_BURST, now_us), Bucket(_LOG_PER_S, _LOG_BURST, now_us)
         self._devices: OrderedDict[tuple[str, str], Bucket] = OrderedDict()
 
-    def file(self, tenant: str, device: str, topic: bytes, payload: bytes, code: str, reason: str) -> None:
+    def file(
+        self, tenant: str, device: str, topic: bytes, payload: bytes, code: str, reason: str, spent: Spent | None = None
+    ) -> None:
         """A message of a tenant that exists. Raises what filing raises; nothing else was done then."""
         if self._dead_letter is not None and code in _FILED:
             source = f"mqtt:{topic.decode(errors='replace')}"
             # The broker forgets a message that was acknowledged: its letter must be on disk by then.
             origin = Origin(source, "application/json", "ms", "", payload, device, durable=True)
             self._dead_letter(tenant, origin, code, reason)
-        self.tell(tenant, device, topic, code, reason)
+        self.tell(tenant, device, topic, code, reason, spent)
 
-    def tell(self, tenant: str, device: str, topic: bytes, code: str, reason: str) -> None:
+    def tell(self, tenant: str, device: str, topic: bytes, code: str, reason: str, spent: Spent | None = None) -> None:
         """Tell the device, if it may be told one more."""
         self.count(topic, code, reason)
         now_us = self._clock.now_us()
-        if not self._bucket(tenant, device, now_us).take(now_us) or not self._all.take(now_us):
+        if not self._bucket(tenant, device, now_us).take(1, now_us) or not self._all.take(1, now_us):
             self._counters.mqtt_errors.labels("limited").inc()
             return
-        said = {"code": code, "reason": reason[:_MOST_REASON], "topic": topic.decode(), "time": format_time(now_us)}
+        said: dict[str, object] = {"code": code, "reason": reason[:_MOST_REASON]}
+        said |= {"topic": topic.decode(), "time": format_time(now_us)}
+        if spent:
+            said |= {"limit": spent.limit, "allowed": spent.allowed, "seen": spent.seen}
+            said["retry_after_s"] = spent.retry_after_s
         sent = self._publish(self._errors.topic(tenant, device), msgspec.json.encode(said))
         self._counters.mqtt_errors.labels("queued" if sent else "dropped").inc()
 
     def count(self, topic: bytes, code: str, reason: str) -> None:
         """What has no device that could be told."""
         self._counters.mqtt_refused.labels(code).inc()
-        if self._log.take(self._clock.now_us()):
+        if self._log.take(1, self._clock.now_us()):
             log.warning("MQTT message on %r refused: %s: %s", topic[:300], code, reason[:_MOST_REASON])
 
     def _bucket(self, tenant: str, device: str, now_us: int) -> Bucket:
-        bucket = self._devices.pop((tenant, device), None) or Bucket(_DEVICE_BURST, _DEVICE_PER_S, now_us)
+        bucket = self._devices.pop((tenant, device), None) or Bucket(_DEVICE_PER_S, _DEVICE_BURST, now_us)
         self._devices[tenant, device] = bucket
         if len(self._devices) > _MOST_DEVICES:
             self._devices.popitem(last=False)

@@ -1,0 +1,203 @@
+"""What of a batch may pass: every limit of a tenant and of its devices, asked in one place, before anything is written.
+
+Rule 1: what fits passes, what does not is refused with the limit's name, what it allows, what was seen, and when to try
+again. Who cannot be told of a part (`whole`) has all refused, if it is the tenant that is over its limit.
+Rule 2: devices first: one that sends too much does not spend what its neighbours may send.
+Rule 3: backlog has a budget of its own, as large as that of live reports: neither spends the other's.
+Rule 4: nothing here waits for the store. What holds for devices, and how much of a limit is this process's share, is read by
+a thread now and then; while the store does not answer, what was known goes on to hold.
+Rule 5: a limit in shadow refuses nothing and counts what it would have.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from widerow.admit.bucket import Bucket, DeviceBuckets
+from widerow.admit.controls import Controls, What
+from widerow.model.arrays import Flags
+from widerow.model.batch import Batch
+from widerow.model.errors import QuotaExceeded, Refusal, Spent, WiderowError
+from widerow.model.intern import NameTable
+from widerow.model.lane import Lane
+from widerow.model.names import Names
+from widerow.model.tenant import BURST_S, LimitMode, Tenant
+from widerow.model.times import Clock
+from widerow.ops.counters import Counters
+
+log = logging.getLogger(__name__)
+
+_MAX_DEVICES = 1 << 24
+_DEVICE_BURST_S = 10
+_LEAST_BURST = 10
+"""Reports that any device may send at once: what it kept while it was out of reach for a moment."""
+_EVERY_S = 1.0
+
+
+class Admission:
+    """The limits of all tenants, for one process. Safe to share between threads."""
+
+    def __init__(
+        self,
+        controls: Controls,
+        clock: Clock,
+        counters: Counters,
+        share: Callable[[Tenant], float] = lambda tenant: float(tenant.limits.writes_per_s),
+    ) -> None:
+        """`share`: how many writes a second of a tenant's limit are this process's to give."""
+        self._controls, self._clock, self._counters, self._share = controls, clock, counters, share
+        self._gates: dict[str, _Gate] = {}
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Follow what is said of devices."""
+        self._thread = threading.Thread(target=self._run, name="admission")
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread:
+            self._thread.join()
+
+    def admit(self, tenant: Tenant, batch: Batch, lane: Lane, *, whole: bool = False) -> tuple[Batch, list[Refusal]]:
+        """The reports that may pass, and why others may not. Raises `QuotaExceeded` instead, if nothing or all must."""
+        gate = self._gates.get(tenant.name)
+        if gate is None:
+            gate = self._gates.setdefault(tenant.name, _Gate())
+        refusals: list[Refusal] = []
+        gate.learn(self._controls, tenant.name, self._clock.now_us())
+        if gate.limits_devices:
+            batch = self._by_device(tenant, gate, batch, refusals)
+        if tenant.limits.writes_per_s and len(batch):
+            batch = self._by_tenant(tenant, gate, batch, lane, refusals, whole=whole)
+        return batch, refusals
+
+    def offered_per_s(self, tenant: str, lane: Lane = Lane.LIVE) -> float:
+        """How many reports of a tenant with a limit came lately, a second."""
+        gate = self._gates.get(tenant)
+        bucket = gate.buckets.get(lane) if gate else None
+        return bucket.offered_per_s(self._clock.now_us()) if bucket else 0.0
+
+    def _by_device(self, tenant: Tenant, gate: _Gate, batch: Batch, refusals: list[Refusal]) -> Batch:
+        mode = tenant.mode("device_reports_per_s")
+        if mode is LimitMode.OFF:
+            return batch
+        over = np.zeros(len(batch), np.bool_)
+        devices = gate.table.add(batch.device.names)[batch.device.codes]
+        count, wait_s = gate.devices.take(devices, self._clock.now_us(), over)
+        if not count:
+            return batch
+        if mode is LimitMode.SHADOW:
+            self._counters.shadowed.labels(tenant.name, "device_reports_per_s").inc(count)
+            return batch
+        first = int(np.flatnonzero(over)[0])
+        device = batch.device[first]
+        allowed = gate.rates[device]
+        seen = int((devices == devices[first]).sum())
+        reason = (
+            f"device {device!r} may send {allowed:g} reports/s, and sent {seen} at once: "
+            f"send fewer, or raise max_reports_per_s of its profile"
+        )
+        spent = Spent("device_reports_per_s", allowed, seen, wait_s)
+        return _without(batch, over, refusals, "device-rate", reason, spent)
+
+    def _by_tenant(
+        self, tenant: Tenant, gate: _Gate, batch: Batch, lane: Lane, refusals: list[Refusal], *, whole: bool
+    ) -> Batch:
+        mode = tenant.mode("writes_per_s")
+        if mode is LimitMode.OFF:
+            return batch
+        now_us, wanted = self._clock.now_us(), len(batch)
+        bucket = gate.bucket(lane, self._share(tenant), tenant.limits.writes_burst, now_us)
+        granted = bucket.take(wanted, now_us, whole=whole and mode is LimitMode.ENFORCE)
+        if granted == wanted:
+            return batch
+        if mode is LimitMode.SHADOW:
+            self._counters.shadowed.labels(tenant.name, "writes_per_s").inc(wanted - granted)
+            return batch
+        allowed, seen = tenant.limits.writes_per_s, bucket.offered_per_s(now_us)
+        wait_s = bucket.retry_after_s(wanted - granted)
+        if whole:
+            self._counters.refused.labels(tenant.name, "writes-limit").inc(wanted)
+            raise QuotaExceeded(tenant.name, "writes_per_s", allowed, seen, wait_s)
+        reason = (
+            f"{tenant.name} may send {allowed} reports/s (limits.writes_per_s), and sent {seen:.0f}: "
+            f"send these again in {wait_s:.1f} s, or have the limit raised"
+        )
+        over = np.arange(wanted) >= granted
+        return _without(batch, over, refusals, "writes-limit", reason, Spent("writes_per_s", allowed, seen, wait_s))
+
+    def _run(self) -> None:
+        while not self._stop.wait(_EVERY_S):
+            for name in list(self._gates):
+                try:
+                    self._controls.follow(name)
+                except WiderowError as error:  # what was known goes on to hold
+                    log.warning("what holds for devices of %s could not be read: %s", name, error)
+                except Exception:
+                    log.exception("what holds for devices of %s could not be read", name)
+
+
+@dataclass(slots=True)
+class _Gate:
+    """What is counted of one tenant."""
+
+    buckets: dict[Lane, Bucket] = field(default_factory=dict)
+    rates: dict[str, float] = field(default_factory=dict)
+    """Reports a second, of the devices that have a limit."""
+    devices: DeviceBuckets = field(default_factory=DeviceBuckets)
+    table: NameTable = field(default_factory=lambda: NameTable(_MAX_DEVICES))
+    learned: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    _settings: dict[Lane, tuple[float, int]] = field(default_factory=dict)
+
+    @property
+    def limits_devices(self) -> bool:
+        return bool(self.rates)
+
+    def learn(self, controls: Controls, tenant: str, now_us: int) -> None:
+        """What was said of devices since."""
+        if not controls.learned(tenant, self.learned):
+            return
+        with self.lock:
+            news = controls.learned(tenant, self.learned)
+            self.learned += len(news)
+            for fact in news:
+                if fact.what is What.PROFILE_RATE:
+                    self._limit(fact.device, fact.value, now_us)
+
+    def _limit(self, device: str, per_s: float, now_us: int) -> None:
+        code = int(self.table.add(Names.of((device,)))[0])
+        if code < 0:
+            return
+        self.devices.set(code, per_s, max(_LEAST_BURST, per_s * _DEVICE_BURST_S), now_us)
+        if per_s:
+            self.rates[device] = per_s
+        else:
+            self.rates.pop(device, None)
+
+    def bucket(self, lane: Lane, per_s: float, burst: int, now_us: int) -> Bucket:
+        """With the limits that hold now."""
+        bucket = self.buckets.get(lane)
+        if bucket is not None and self._settings[lane] == (per_s, burst):
+            return bucket
+        with self.lock:
+            most = burst or per_s * BURST_S
+            bucket = self.buckets.get(lane)
+            if bucket is None:
+                bucket = self.buckets[lane] = Bucket(per_s, most, now_us)
+            else:
+                bucket.change(per_s, most, now_us)
+            self._settings[lane] = per_s, burst
+            return bucket
+
+
+def _without(batch: Batch, over: Flags, refusals: list[Refusal], code: str, reason: str, spent: Spent) -> Batch:
+    refusals.append(Refusal(code, reason, batch.position[over].tolist(), spent))
+    return batch.take(~over)
