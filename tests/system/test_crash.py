@@ -47,7 +47,7 @@ def test_what_was_acknowledged_survives_the_loss_of_all_that_was_not_synced(tmp_
     run = mistreat(tmp_path, "unsynced", 2)
     assert not run.violations, report(run.violations)
     assert run.ledger.acknowledged > 100
-    assert all(forgotten.syncs for forgotten in run.forgotten), "the shim saw no sync"
+    assert any(forgotten.syncs for forgotten in run.forgotten), "the shim saw no sync"
 
 
 def test_a_server_that_acknowledges_before_it_syncs_is_caught(tmp_path: Path) -> None:
