@@ -15,6 +15,7 @@ from typing import Self
 from widerow.admit.admission import Admission
 from widerow.admit.controls import Controls, What
 from widerow.admit.pressure import Pressure, PressureSettings
+from widerow.admit.shares import Shares
 from widerow.catalog import lease as leases
 from widerow.catalog.catalog import Catalog, CatalogSettings
 from widerow.catalog.lease import Keeper
@@ -132,7 +133,9 @@ class Service:
             to_store = StoreSink(engine, telemetry, catalog, clock, counters, pyramid=pyramid, may_write=may_write)
             dead_letters = DeadLetters(engine, clock, counters, dead_letter_settings(config))
             controls = Controls(engine, clock, refresh_us=refresh_us)
-            admission = Admission(controls, clock, counters)
+            # Of a store's writers there is one; of the fronts of a log there may be many, and they have limits together.
+            shares = Shares(engine, clock) if shared and sink is not None else None
+            admission = Admission(controls, clock, counters, shares)
             pipeline = Pipeline(
                 sink(catalog, counters) if sink else to_store,
                 clock,

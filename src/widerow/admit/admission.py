@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from widerow.admit.bucket import Bucket, DeviceBuckets
 from widerow.admit.controls import Controls, What
+from widerow.admit.shares import Shares
 from widerow.model.arrays import Flags
 from widerow.model.batch import Batch
 from widerow.model.errors import QuotaExceeded, Refusal, Spent, WiderowError
@@ -47,10 +47,10 @@ class Admission:
         controls: Controls,
         clock: Clock,
         counters: Counters,
-        share: Callable[[Tenant], float] = lambda tenant: float(tenant.limits.writes_per_s),
+        shares: Shares | None = None,
     ) -> None:
-        """`share`: how many writes a second of a tenant's limit are this process's to give."""
-        self._controls, self._clock, self._counters, self._share = controls, clock, counters, share
+        """`shares`: with whom limits are shared; None: they are all this process's."""
+        self._controls, self._clock, self._counters, self._shares = controls, clock, counters, shares
         self._gates: dict[str, _Gate] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -64,6 +64,11 @@ class Admission:
         self._stop.set()
         if self._thread:
             self._thread.join()
+        if self._shares:
+            try:
+                self._shares.leave([name for name in self._gates if self._gates[name].buckets])
+            except WiderowError as error:  # they will notice
+                log.warning("other processes could not be told that this one ends: %s", error)
 
     def admit(self, tenant: Tenant, batch: Batch, lane: Lane, *, whole: bool = False) -> tuple[Batch, list[Refusal]]:
         """The reports that may pass, and why others may not. Raises `QuotaExceeded` instead, if nothing or all must."""
@@ -114,7 +119,10 @@ class Admission:
         if mode is LimitMode.OFF:
             return batch
         now_us, wanted = self._clock.now_us(), len(batch)
-        bucket = gate.bucket(lane, self._share(tenant), tenant.limits.writes_burst, now_us)
+        limit = float(tenant.limits.writes_per_s)
+        part = self._shares.part(tenant.name, limit) if self._shares else limit
+        burst = (tenant.limits.writes_burst or limit * BURST_S) * part / limit
+        bucket = gate.bucket(lane, part, burst, now_us)
         granted = bucket.take(wanted, now_us, whole=whole and mode is LimitMode.ENFORCE)
         if granted == wanted:
             return batch
@@ -135,13 +143,19 @@ class Admission:
 
     def _run(self) -> None:
         while not self._stop.wait(_EVERY_S):
-            for name in list(self._gates):
-                try:
-                    self._controls.follow(name)
-                except WiderowError as error:  # what was known goes on to hold
-                    log.warning("what holds for devices of %s could not be read: %s", name, error)
-                except Exception:
-                    log.exception("what holds for devices of %s could not be read", name)
+            try:
+                self._look()
+            except WiderowError as error:  # what was known goes on to hold
+                log.warning("what holds for devices, or what others were offered, could not be read: %s", error)
+            except Exception:
+                log.exception("what holds for devices, or what others were offered, could not be read")
+
+    def _look(self) -> None:
+        names = list(self._gates)
+        if self._shares:
+            self._shares.exchange({name: self.offered_per_s(name) for name in names if self._gates[name].buckets})
+        for name in names:
+            self._controls.follow(name)
 
 
 @dataclass(slots=True)
@@ -155,7 +169,7 @@ class _Gate:
     table: NameTable = field(default_factory=lambda: NameTable(_MAX_DEVICES))
     learned: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
-    _settings: dict[Lane, tuple[float, int]] = field(default_factory=dict)
+    _settings: dict[Lane, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def limits_devices(self) -> bool:
@@ -182,18 +196,17 @@ class _Gate:
         else:
             self.rates.pop(device, None)
 
-    def bucket(self, lane: Lane, per_s: float, burst: int, now_us: int) -> Bucket:
+    def bucket(self, lane: Lane, per_s: float, burst: float, now_us: int) -> Bucket:
         """With the limits that hold now."""
         bucket = self.buckets.get(lane)
         if bucket is not None and self._settings[lane] == (per_s, burst):
             return bucket
         with self.lock:
-            most = burst or per_s * BURST_S
             bucket = self.buckets.get(lane)
             if bucket is None:
-                bucket = self.buckets[lane] = Bucket(per_s, most, now_us)
+                bucket = self.buckets[lane] = Bucket(per_s, burst, now_us)
             else:
-                bucket.change(per_s, most, now_us)
+                bucket.change(per_s, burst, now_us)
             self._settings[lane] = per_s, burst
             return bucket
 

@@ -18,7 +18,16 @@ from widerow.model.times import HOUR, MS, SystemClock
 from widerow.schema.rollups import DIRTY, HOURS, LEVELS, MARK_TABLES, fleet, fleet_partials, rollups
 from widerow.schema.shards import shard_of
 from widerow.schema.table import Table
-from widerow.schema.tables import DEAD_LETTERS, DEVICE_CONTROLS, DEVICE_VERSIONS, META, ONLINE, TABLES, telemetry
+from widerow.schema.tables import (
+    DEAD_LETTERS,
+    DEVICE_CONTROLS,
+    DEVICE_VERSIONS,
+    LIMIT_SHARES,
+    META,
+    ONLINE,
+    TABLES,
+    telemetry,
+)
 
 Version: TypeAlias = tuple[int, int]
 
@@ -28,7 +37,7 @@ STEPS: dict[Version, Callable[[Engine], None]] = {
     (1, 1): lambda engine: engine.apply([DEVICE_VERSIONS]),
     (2, 0): lambda engine: _mark_everything(engine),  # noqa: PLW0108 - it stands further down
     (2, 1): lambda engine: engine.apply([DEAD_LETTERS, ONLINE]),
-    (2, 2): lambda engine: engine.apply([DEVICE_CONTROLS]),
+    (2, 2): lambda engine: engine.apply([DEVICE_CONTROLS, LIMIT_SHARES]),
 }
 """What brings a store from the version before to this one. May be interrupted and repeated."""
 

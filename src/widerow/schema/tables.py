@@ -84,6 +84,9 @@ DEVICE_CONTROLS = Table(
 )
 """A log, insert-only: what a device may do from when on, and why (`admit.controls`). The last fact of each kind holds."""
 
+LIMIT_SHARES = Table("limit_shares", partition=(_TENANT,), clustering=(KeyColumn("process"),), columns=("offered", "number"))
+"""How many reports a second of a tenant each process was offered lately (`admit.shares`). Rows expire."""
+
 ERASED = Table(
     "erased",
     partition=(_TENANT, _SHARD),
@@ -127,6 +130,7 @@ TABLES = (
     TOKENS,
     PLACEMENTS,
     DEVICE_CONTROLS,
+    LIMIT_SHARES,
     ERASED,
     DEAD_LETTERS,
     META,
