@@ -20,12 +20,14 @@ from servers.kafka import Kafka
 from servers.mosquitto import program
 from system.kafka_path import Path, kafka_path, until
 from widerow.codec.decoded import Decoded
+from widerow.codec.json import JsonDecoder
 from widerow.config import Config, Store
 from widerow.config import Kafka as KafkaConfig
 from widerow.engine.rows import Rows
 from widerow.ingest.kafka.connect import ensure_topics
 from widerow.ingest.kafka.partition import partitions_of
 from widerow.ingest.kafka.rollups import RollupsOut
+from widerow.model.arrays import Bytes
 from widerow.model.batch import Report, batch_of
 from widerow.model.device import Device
 from widerow.model.errors import ConfigError, Unavailable
@@ -253,6 +255,31 @@ def test_what_a_worker_refuses_is_kept_and_sent_again_after_the_fix(kafka: Kafka
         assert [path.service.replay.one(tenant, filed).outcome for filed in letters] == ["stored", "stored"]
         assert sorted(path.stored("new")) == [1, 2, 4]
         assert path.letters() == []
+
+
+def test_a_message_that_a_decoder_fails_on_is_filed_and_its_neighbours_are_stored(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A fault of ours that nobody foresaw: trying again for ever would hold up the partition."""
+    decode_documents = JsonDecoder.decode_documents
+
+    def fail(self: JsonDecoder, data: Bytes, *rest: Any, **named: Any) -> Decoded:
+        if b"cursed" in data.tobytes():
+            raise IndexError("out of thin air")
+        return decode_documents(self, data, *rest, **named)
+
+    monkeypatch.setattr(JsonDecoder, "decode_documents", fail)
+    with kafka_path(kafka) as path:
+        reports = [f'acme/d{i}|{{"values": {{"x": {i}}}}}' for i in range(20)]
+        reports[7] = 'acme/d7|{"values": {"cursed": 1}}'
+        kcat(kafka, "-P", "-t", path.config.kafka.topic, "-K", "|", given="\n".join(reports) + "\n")
+        with path.worker():
+            until(lambda: path.lag() == 0)
+        assert [path.stored(f"d{i}") for i in range(20)] == [[i] if i != 7 else [] for i in range(20)]
+        (filed,) = path.letters()
+        assert (filed.letter.code, b"cursed" in filed.body) == ("internal", True)
+        assert "IndexError" in filed.letter.reason
+    assert "decoding failed" in caplog.text
 
 
 def _count(path: Path, event: str) -> float:

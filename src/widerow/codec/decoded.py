@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from widerow.model.batch import Batch
-from widerow.model.errors import Refusal
+from widerow.model.errors import INTERNAL, Refusal, Rejected, WiderowError, internal_error
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +25,18 @@ class Decoded:
 
     def refused(self) -> int:
         return sum(len(r) for r in self.refusals)
+
+
+def or_rejected(decode: Callable[[], Decoded]) -> Decoded:
+    """What a decoder gives. One that fails in a way that nobody foresaw has rejected what it was given.
+
+    For messages that a broker gives again until they are done with: trying again would not help, and whoever sees that a
+    pack of them was rejected can look for the one that did it.
+    """
+    try:
+        return decode()
+    except WiderowError:
+        raise
+    except Exception as error:
+        log.exception("decoding failed")
+        raise Rejected(internal_error(error), code=INTERNAL) from error

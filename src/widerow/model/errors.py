@@ -205,4 +205,12 @@ REFUSAL_CODES = {
 
 def unexpected(error: Exception) -> WiderowError:
     """What a sender is told of a failure that nobody foresaw. The log has it."""
-    return Unavailable(f"internal error: {type(error).__name__}; the server's log has the details")
+    return Unavailable(internal_error(error))
+
+
+INTERNAL = "internal"
+"""The code of what failed by a fault of ours."""
+
+
+def internal_error(error: Exception) -> str:
+    return f"internal error: {type(error).__name__}; the server's log has the details"

@@ -23,6 +23,7 @@ from typing import Protocol, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from widerow.codec.decoded import or_rejected
 from widerow.config import Config
 from widerow.ingest.kafka.connect import client_settings, failure, partition_counts, topics
 from widerow.ingest.kafka.offsets import Line
@@ -226,7 +227,7 @@ class Stream:
             job = Job(
                 tenant,
                 pack.size,
-                lambda: self._receiver.decode(pack),
+                lambda: or_rejected(lambda: self._receiver.decode(pack)),
                 lambda outcome: self._finished.put((pack, outcome)),
                 lane=self._lane,
             )
@@ -275,11 +276,14 @@ class Stream:
             self._pass_over(pack)  # the tenant was deleted
         elif error is not None and not isinstance(error, Rejected):
             self._try_again(pack, error)
+        elif isinstance(error, Rejected) and len(pack.messages) > 1:
+            for half in pack.halves():  # until the one is alone that did it
+                self._hand_in(half)
+            self._pipeline.wake()
         else:
             try:
                 if isinstance(error, Rejected):
-                    for message in pack.messages:
-                        self._letters(message, [Refusal(error.code, str(error), ())])
+                    self._letters(pack.messages[0], [Refusal(error.code, str(error), ())])
                 for message, refusals in pack.refused(outcome.refusals):
                     self._letters(message, refusals)
             except WiderowError as failed:

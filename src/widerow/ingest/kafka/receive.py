@@ -106,6 +106,11 @@ class Pack:
     def sent_us(self) -> int:
         return max(message.sent_us for message in self.messages)
 
+    def halves(self) -> list[Pack]:
+        middle = len(self.messages) // 2
+        parts = (self.messages[:middle], self.messages[middle:])
+        return [Pack(self.lane, part, sum(max(1, len(message.value)) for message in part)) for part in parts]
+
     def refused(self, refusals: Iterable[Refusal]) -> list[tuple[Incoming, list[Refusal]]]:
         """Refusals by message, in its own positions; without any, for the message as a whole."""
         found: dict[int, list[Refusal]] = {}

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from widerow.catalog.tenants import Tenants
-from widerow.codec.decoded import Decoded
+from widerow.codec.decoded import Decoded, or_rejected
 from widerow.codec.json import JsonDecoder
 from widerow.codec.mqtt import warm_up as warm_codec
 from widerow.config import Mqtt
@@ -177,21 +177,15 @@ class Gateway:
 
     def _decode(self, parcel: Parcel) -> Decoded:
         payloads = parcel.block.messages.payloads(parcel.rows)
-        try:
-            return self._json.decode_documents(
+        return or_rejected(
+            lambda: self._json.decode_documents(
                 payloads.data,
                 payloads.offsets,
                 parcel.devices,
                 now_us=parcel.block.received_us,
                 version_us=parcel.version_us,
             )
-        except WiderowError:
-            raise
-        except Exception as error:  # rejected, so that halving finds the message that did it, and others pass
-            log.exception("decoding failed")
-            raise Rejected(
-                f"internal error: {type(error).__name__}; the server's log has the details", code="internal"
-            ) from error
+        )
 
     def _done(self, parcel: Parcel, outcome: Outcome) -> None:
         """In whatever thread the job ended: what takes time is put aside."""

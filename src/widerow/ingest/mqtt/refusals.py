@@ -30,7 +30,6 @@ _ALL_BURST, _ALL_PER_S = 1_000.0, 200.0
 _LOG_BURST, _LOG_PER_S = 10.0, 0.2
 _MOST_DEVICES = 10_000
 _MOST_REASON = 1_000
-_FILED = FILED_CODES | {"internal"}
 
 
 class DeadLetter(Protocol):
@@ -60,7 +59,7 @@ class Refusals:
         self, tenant: str, device: str, topic: bytes, payload: bytes, code: str, reason: str, spent: Spent | None = None
     ) -> None:
         """A message of a tenant that exists. Raises what filing raises; nothing else was done then."""
-        if self._dead_letter is not None and code in _FILED:
+        if self._dead_letter is not None and code in FILED_CODES:
             source = f"mqtt:{topic.decode(errors='replace')}"
             # The broker forgets a message that was acknowledged: its letter must be on disk by then.
             origin = Origin(source, "application/json", "ms", "", payload, device, durable=True)
