@@ -1,7 +1,7 @@
 """Devices in the store, and the registration of devices by their reports.
 
-Rule 1: `limits.devices` is exact within a process: never exceeded, and nothing is refused while there is room. Every device
-that comes or goes does so holding its tenant's roster lock. (Processes that share a store each count what they read last.)
+Rule 1: `limits.devices` is exact: never exceeded, and nothing is refused while there is room. Every device that comes or
+goes does so holding its tenant's roster lock; where processes share a store, having taken a seat there (`catalog.seats`).
 Rule 2: a name the roster does not know is looked for in the store before it is refused.
 Rule 3: known devices cost no Python per name; unknown ones one insert for all of them.
 Rule 4: what a change replaces goes to the device's history; registration by reports writes none.
@@ -24,6 +24,7 @@ from widerow.catalog.history import History, State
 from widerow.catalog.match import Match, Page, cursor_of, read_cursor
 from widerow.catalog.records import FIRST_REVISION, Records, Stored, pack
 from widerow.catalog.roster import Roster
+from widerow.catalog.seats import Seats, Taken
 from widerow.engine.port import Engine, Span
 from widerow.engine.rows import NEVER, Column, Row, Rows
 from widerow.model.arrays import Bytes, Flags, frozen
@@ -81,6 +82,7 @@ class Devices:
         self.refresh_us, self.reload_us = refresh_us, reload_us
         self._records = Records(engine, DEVICES, Device, "device")
         self._history = History(engine, clock, self._records)
+        self._seats = Seats(engine, clock, refresh_us=refresh_us) if reload_us is not None else None
         self._rosters: dict[str, Roster] = {}
         self._rosters_lock = threading.Lock()
 
@@ -137,7 +139,8 @@ class Devices:
 
         with roster.lock:
             try:
-                return self._records.remove((tenant,), name, expected, before)
+                removed = self._records.remove((tenant,), name, expected, before)
+                self._give_back(tenant, 1)
             except NotFound:
                 roster.remove(name)
                 raise
@@ -145,6 +148,7 @@ class Devices:
                 if begun:
                     roster.unload()  # it may have gone: only the store knows
                 raise
+            return removed
 
     def delete_all(self, tenant: str) -> None:
         """Remove every row of a tenant. Repeating is harmless."""
@@ -155,6 +159,8 @@ class Devices:
                 names = [name for chunk in self._names(tenant) for name in chunk.to_list()]
                 self._history.forget(tenant, names, version_us)
                 self._records.remove_all((tenant,), version_us)
+                if self._seats:
+                    self._seats.forget(tenant)
             finally:
                 roster.unload()
 
@@ -273,7 +279,11 @@ class Devices:
         another process registered it, and it had not been counted.
         """
         allowed = tenant.limits.devices if tenant.mode("devices") is LimitMode.ENFORCE else 0
+        taken: Taken | None = None
         room = max(0, allowed - roster.count) if allowed else len(names)
+        if allowed and may_add and self._seats and len(names):
+            taken = self._seats.take(tenant, len(names), allowed, lambda: sum(map(len, self._names(tenant.name))))
+            room = taken.seats
         tried = np.arange(min(room, len(names)) if may_add else 0)
         rest = np.arange(len(tried), len(names))
         codes = np.full(len(names), DEVICE_LIMIT if may_add else UNKNOWN_DEVICE, np.uint8)
@@ -282,6 +292,8 @@ class Devices:
             if len(tried):
                 added[tried] = self.engine.insert(DEVICES, self._rows(tenant.name, names.take(tried), bodies.take(tried)))
                 roster.add(names.take(tried))
+            if taken and self._seats:
+                self._seats.settle(tenant.name, taken, int(added.sum()))
             found = rest[self._stored(tenant.name, roster, names.take(rest))]
         except BaseException:
             roster.unload()  # some may have been inserted: only the store knows
@@ -289,6 +301,10 @@ class Devices:
         roster.add(names.take(found))
         codes[tried] = codes[found] = KNOWN
         return codes, added
+
+    def _give_back(self, tenant: str, count: int) -> None:
+        if self._seats:
+            self._seats.give_back(tenant, count)
 
     def _rows(self, tenant: str, names: Names, bodies: Coded) -> Rows:
         n = len(names)

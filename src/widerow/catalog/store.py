@@ -21,6 +21,7 @@ from widerow.schema.table import Table
 from widerow.schema.tables import (
     DEAD_LETTERS,
     DEVICE_CONTROLS,
+    DEVICE_SEATS,
     DEVICE_VERSIONS,
     LIMIT_SHARES,
     META,
@@ -37,7 +38,7 @@ STEPS: dict[Version, Callable[[Engine], None]] = {
     (1, 1): lambda engine: engine.apply([DEVICE_VERSIONS]),
     (2, 0): lambda engine: _mark_everything(engine),  # noqa: PLW0108 - it stands further down
     (2, 1): lambda engine: engine.apply([DEAD_LETTERS, ONLINE]),
-    (2, 2): lambda engine: engine.apply([DEVICE_CONTROLS, LIMIT_SHARES]),
+    (2, 2): lambda engine: engine.apply([DEVICE_CONTROLS, LIMIT_SHARES, DEVICE_SEATS]),
 }
 """What brings a store from the version before to this one. May be interrupted and repeated."""
 

@@ -49,6 +49,9 @@ TENANTS = Table("tenants", partition=(_SHARD,), clustering=(_TENANT,), columns=(
 DEVICES = Table(
     "devices", partition=(_TENANT, _SHARD), clustering=(_DEVICE,), columns=("body", "revision"), conditional=True
 )
+DEVICE_SEATS = Table("device_seats", partition=(_TENANT,), columns=("body",), conditional=True)
+"""How many devices a tenant with a limit has, where several processes register them (`catalog.seats`)."""
+
 DEVICE_VERSIONS = Table(
     "device_versions",
     partition=(_TENANT, _DEVICE),
@@ -125,6 +128,7 @@ TABLES = (
     ONLINE,
     TENANTS,
     DEVICES,
+    DEVICE_SEATS,
     DEVICE_VERSIONS,
     METRICS,
     TOKENS,
