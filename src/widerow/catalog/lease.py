@@ -3,9 +3,8 @@
 A row of META says which, and until when. It is taken and renewed by `put_if`, so two processes never both take it; and it
 runs out by itself, so one that was killed keeps its successor waiting for the length of a lease at the most.
 
-What it protects is what a writer knows by heart instead of asking the store for each batch: how many devices a tenant has
-(`limits.devices` is exact for one writer), which devices and metrics are catalogued, which bucket of a device is its last;
-rollups, when there are any. Epochs protect themselves: they begin later than any writer's knowledge is old. The reports need
+What it protects is what a writer knows by heart instead of asking the store for each batch: which devices and metrics are
+catalogued, which bucket of a device is its last; rollups, when there are any. Epochs protect themselves: they begin later than any writer's knowledge is old. The reports need
 no protection: they carry versions, the greatest wins, and writing one twice changes nothing. So a write that is under way
 when the lease runs out may end, and is acknowledged if it does: it is durable. None is begun after that.
 
