@@ -4,9 +4,10 @@ A row of META says which, and until when. It is taken and renewed by `put_if`, s
 runs out by itself, so one that was killed keeps its successor waiting for the length of a lease at the most.
 
 What it protects is what a writer knows by heart instead of asking the store for each batch: which devices and metrics are
-catalogued, which bucket of a device is its last; rollups, when there are any. Epochs protect themselves: they begin later than any writer's knowledge is old. The reports need
-no protection: they carry versions, the greatest wins, and writing one twice changes nothing. So a write that is under way
-when the lease runs out may end, and is acknowledged if it does: it is durable. None is begun after that.
+catalogued, which bucket of a device is its last; rollups, when there are any. Epochs protect themselves: they begin later
+than any writer's knowledge is old. The reports need no protection: they carry versions, the greatest wins, and writing one
+twice changes nothing. So a write that is under way when the lease runs out may end, and is acknowledged if it does: it is
+durable. None is begun after that.
 
 Rule 1: a lease counts from before the request that wrote it, and its holder stops a tenth of its length before the end.
 Rule 2: for others it has run out when its end has passed by their clock, or when they watched it for its whole length and

@@ -7,6 +7,7 @@ there already is remembered in a bounded set of 128-bit hashes; forgetting costs
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +44,28 @@ class Encoded:
     prefix_length: Ints
     pairs: Hashes
     """Two independent 64-bit hashes of (partition, shape) for each row, side by side."""
+    first: int = 0
+    """Which of `rows` the first one is."""
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    def parts(self, most: int) -> Iterator[Encoded]:
+        """The same in order, at most so many at a time."""
+        if len(self) <= most:
+            yield self
+            return
+        for start in range(0, len(self), most):
+            stop = min(start + most, len(self))
+            yield Encoded(
+                self.rows,
+                self.keys.part(start, stop),
+                self.values.part(start, stop),
+                self.shapes[start:stop],
+                self.prefix_length[start:stop],
+                self.pairs[start:stop],
+                self.first + start,
+            )
 
 
 def encode(table: Table, rows: Rows) -> Encoded:
@@ -127,7 +150,7 @@ def _put_shapes(batch: WriteBatch, encoded: Encoded, keys: list[bytes], new: Int
     hashes, lengths = encoded.shapes[new].tolist(), encoded.prefix_length[new].tolist()
     for row, shape, length in zip(new.tolist(), hashes, lengths, strict=True):
         if shape not in stored:
-            stored[shape] = encode_shape(encoded.rows.cells, row)
+            stored[shape] = encode_shape(encoded.rows.cells, encoded.first + row)
         batch.put(keys[row][:length] + SHAPES + shape.to_bytes(8, "big"), stored[shape])
 
 

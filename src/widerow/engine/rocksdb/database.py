@@ -213,6 +213,11 @@ class Database:
             self._sync.notify_all()
             self._check_not_failed(ticket)  # the handle was reopened before it was synced
 
+    def check_kept(self, ticket: int) -> None:
+        """After `wait_durable` of a later one: nothing was lost in between. A write of several parts is lost with any."""
+        with self._sync:
+            self._check_not_failed(ticket)
+
     def _check_not_failed(self, ticket: int) -> None:
         if self._failed >= ticket:
             raise Unavailable("the log could not be synced to disk; nothing of this write is acknowledged")

@@ -47,6 +47,9 @@ class Encoded:
     values: list[bytes]
     version_us: Ints
 
+    def __len__(self) -> int:
+        return len(self.keys)
+
 
 def encode(table: Table, rows: Rows) -> Encoded:
     cells = rows.cells

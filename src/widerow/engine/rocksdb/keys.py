@@ -41,6 +41,11 @@ class Strings:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    def part(self, start: int, stop: int) -> Strings:
+        """The strings from one up to another."""
+        first = int(self.offsets[start])
+        return Strings(self.data[first:], self.offsets[start : stop + 1] - first)
+
     def to_list(self) -> list[bytes]:
         """As Python objects. Strings of one length, the usual case, take a fifth of the time."""
         n = len(self)
