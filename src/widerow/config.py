@@ -83,6 +83,23 @@ class Time:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    adaptive: int = _setting(1, "1: the buckets of devices follow what they send; 0: their profiles alone.", low=0, high=1)
+    interval_s: int = _setting(
+        300, "What a device sends is measured over intervals of this length, in event time.", low=10, high=3600
+    )
+    fast_intervals: int = _setting(
+        2, "Intervals in a row that call for narrower or wider spread buckets before they change.", low=1, high=1000
+    )
+    slow_after_s: int = _setting(
+        86_400, "How long a device must need no more before its buckets become wider again.", low=60, high=31_536_000
+    )
+    hold_s: int = _setting(
+        10_800, "Shortest time between two such changes of a device: each is remembered for ever.", low=60, high=31_536_000
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     max_in_flight_mib: int = _setting(256, "Request bodies taken in and not yet answered, in all.", low=1, high=1 << 16)
     max_tenant_in_flight_mib: int = _setting(128, "The same, for one tenant.", low=1, high=1 << 16)
@@ -282,6 +299,7 @@ class Config:
     cassandra: Cassandra = field(default_factory=Cassandra)
     bigtable: Bigtable = field(default_factory=Bigtable)
     time: Time = field(default_factory=Time)
+    placement: Placement = field(default_factory=Placement)
     pipeline: Pipeline = field(default_factory=Pipeline)
     kafka: Kafka = field(default_factory=Kafka)
     pressure: Pressure = field(default_factory=Pressure)

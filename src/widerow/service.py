@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -34,6 +34,7 @@ from widerow.model.store import is_shared
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, MINUTE, MS, SECOND, Clock, SystemClock, TimeSpan, whole_ms
 from widerow.ops.counters import Counters
+from widerow.pipeline.adapting import Adapting, looks_every_s
 from widerow.pipeline.dead_letters import DeadLetters, DeadLetterSettings
 from widerow.pipeline.job import Sink
 from widerow.pipeline.pipeline import Pipeline, PipelineSettings
@@ -47,7 +48,8 @@ from widerow.rollup.roll import Rolled
 from widerow.rollup.rolling import RollingSettings
 from widerow.rollup.windows import WindowSettings
 from widerow.telemetry.erasure import EVER
-from widerow.telemetry.placement import declared_epoch
+from widerow.telemetry.observed import ObservedSettings
+from widerow.telemetry.placement import Epoch, declared_epoch
 from widerow.telemetry.store import Telemetry, TelemetrySettings
 
 log = logging.getLogger(__name__)
@@ -76,6 +78,8 @@ class Service:
     admission: Admission
     keeper: Keeper | None = None
     """Of the writer's lease, where there is one: on a store that processes share."""
+    adapting: Adapting | None = None
+    """Of a process that writes to the store: what lets buckets follow what devices send."""
     _housekeeper: Housekeeper | None = None
     _purging: threading.Lock = field(default_factory=threading.Lock)
 
@@ -118,7 +122,11 @@ class Service:
                     reload_devices_us=_RELOAD_DEVICES_US if shared else None,
                 ),
             )
-            telemetry = Telemetry(engine, clock, TelemetrySettings(max_future_us=max_future_us, refresh_us=refresh_us))
+            telemetry = Telemetry(
+                engine,
+                clock,
+                TelemetrySettings(max_future_us=max_future_us, refresh_us=refresh_us, observed=observed_settings(config)),
+            )
             may_write = keeper.lease.check if keeper else _refuse_reports if shared and sink is None else lambda: None
             pyramid = Pyramid(
                 engine,
@@ -178,6 +186,10 @@ class Service:
             )
             if keeper:
                 keeper.lease.on_return = service.forget
+            if writes and sink is None and config.placement.adaptive:
+                every_s = looks_every_s(telemetry.places.observed.interval_us)
+                service.adapting = Adapting(telemetry.places, catalog.devices, clock, counters, every_s=every_s)
+                service.adapting.start()
             service._housekeeper = Housekeeper(service, config.store.expire_every_s)
             pyramid.start()
             admission.start()
@@ -192,6 +204,8 @@ class Service:
         """Finish what was taken in, sync, and let go of the store."""
         if self._housekeeper:
             self._housekeeper.stop()
+        if self.adapting:
+            self.adapting.stop()
         self.pipeline.close()
         self.admission.stop()
         self.dead_letters.close()
@@ -221,10 +235,13 @@ class Service:
     def save_device(self, tenant: Tenant, device: Device) -> None:
         """A device was created or changed: give it the buckets and the limit its profile calls for. May be repeated."""
         places = self.telemetry.places
-        # A second later than may be, because it may not be any more when the store has answered.
-        epoch = declared_epoch(places.epochs(tenant.name, device.name), device.profile, places.earliest_epoch_us() + SECOND)
-        if epoch is not None:
-            places.add_epoch(tenant.name, device.name, epoch)
+
+        def choose(epochs: Sequence[Epoch]) -> Epoch | None:
+            # A second later than may be, because it may not be any more when the store has answered.
+            return declared_epoch(epochs, device.profile, places.earliest_epoch_us() + SECOND)
+
+        if choose(places.epochs(tenant.name, device.name)) is not None:
+            places.decide(tenant.name, device.name, choose)
         self.controls.set(
             tenant.name, device.name, What.PROFILE_RATE, device.profile.max_reports_per_s, "what its profile allows"
         )
@@ -362,6 +379,16 @@ def pyramid_settings(config: Config, *, rolls: bool, crew: bool = False) -> Pyra
             late_us=config.backfill.after_s * SECOND,
         ),
         crew=several,
+    )
+
+
+def observed_settings(config: Config) -> ObservedSettings:
+    placement = config.placement
+    return ObservedSettings(
+        interval_us=placement.interval_s * SECOND,
+        fast_intervals=placement.fast_intervals,
+        slow_us=placement.slow_after_s * SECOND,
+        hold_us=placement.hold_s * SECOND,
     )
 
 

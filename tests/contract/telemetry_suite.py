@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from contract.placement_law import Step, check_placement
 from widerow.engine.port import Engine
 from widerow.model.batch import Report, batch_of
 from widerow.model.device import Profile
@@ -120,6 +121,14 @@ class TelemetrySuite:
             latest = plain(newest(points_of(process.latest(ACME, ["fast", "fastest"]))))
             want = {(device, times[-1], m, v) for device in ("fast", "fastest") for m, v in (("x", 999.0), ("y", -1.0))}
             assert set(latest) == want
+
+    def test_whatever_epochs_are_decided_every_accepted_report_is_read_by_its_span(
+        self, engine: Engine, clock: ManualClock
+    ) -> None:
+        history: list[Step] = [("send", 0, "a", 90, 4), ("look", True), ("send", 1, "a", 90, 4), ("late", 0, "a", 200)]
+        history += [("declare", 1, "a", 300.0), ("send", 1, "a", 3, 4), ("restart", 0), ("send", 0, "a", 240, 2)]
+        history += [("declare", 0, "a", 0.0), ("send", 0, "b", 3, 14), ("look", True), ("send", 1, "b", 3, 5)]
+        assert len(check_placement(engine, clock, history)) >= 3
 
     def test_an_epoch_must_lie_ahead_of_every_writer(self, engine: Engine, clock: ManualClock) -> None:
         t = self.telemetry(engine, clock)

@@ -102,10 +102,12 @@ def fullest(service: Service, device: str, case: Case, time_us: Ints) -> Ints:
     """The reports of the sub-bucket that has most of them."""
     state = service.telemetry.places.state(ACME.name)
     ids = np.repeat(state.ids(Names.of((device,))), len(time_us))
-    bucket, sub_bucket = place_batch(state, ids, time_us)
-    counts = np.bincount(sub_bucket)
-    assert (len(set(bucket.tolist())), len(counts)) == (1, case.sub_buckets), "one bucket, spread as the profile calls for"
-    chosen: Ints = time_us[sub_bucket == counts.argmax()]
+    placed = place_batch(state, ids, time_us)
+    counts = np.bincount(placed.sub_bucket)
+    assert (len(set(placed.bucket.tolist())), len(counts)) == (1, case.sub_buckets), (
+        "one bucket, spread as the profile calls for"
+    )
+    chosen: Ints = time_us[placed.sub_bucket == counts.argmax()]
     return chosen
 
 

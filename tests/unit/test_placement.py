@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from widerow.model.device import Profile
 from widerow.model.times import DAY, HOUR, MINUTE, SECOND, TimeSpan, bucket_start
-from widerow.telemetry.placement import FIRST_EPOCH, Epoch, declared_epoch, partitions, place, place_all, segments
+from widerow.telemetry.observed import ObservedSettings
+from widerow.telemetry.placement import FIRST_EPOCH, Epoch, declared_epoch, partitions, place, segments
+from widerow.telemetry.places import DeviceStates, place_batch
 
 epochs = st.lists(
     st.builds(
@@ -60,26 +62,21 @@ def test_segments_cover_a_span_once(known: list[Epoch], a: int, b: int) -> None:
     assert all(p.stop_us == q.start_us for p, q in pairwise(parts))
 
 
-@given(epochs, st.lists(times, min_size=1, max_size=20))
-def test_the_kernel_places_as_the_plain_version_does(known: list[Epoch], many: list[int]) -> None:
-    newest = known[-1] if known else FIRST_EPOCH
-    n = len(many)
-    bucket, sub, older = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.bool_)
-    time_us = np.array(many, np.int64)
-    count = place_all(
-        np.zeros(n, np.int32),
-        time_us,
-        np.array([newest.from_us]),
-        np.array([newest.width_us]),
-        np.array([newest.sub_buckets]),
-        bucket,
-        sub,
-        older,
-    )
-    assert count == older.sum() == (time_us < newest.from_us).sum()
-    for i in np.flatnonzero(~older).tolist():
-        where = place(known, many[i])
-        assert (bucket[i], sub[i]) == (where.bucket, where.sub_bucket)
+@given(st.permutations(range(4)), epochs, st.lists(times, min_size=1, max_size=20))
+def test_the_kernel_places_as_the_plain_version_does(order: list[int], known: list[Epoch], many: list[int]) -> None:
+    state = DeviceStates(ObservedSettings())
+    for i in order:  # they may be learned in any order
+        state.add_epoch("other", Epoch((i + 1) * SECOND, 6 * HOUR, 2))
+        if i < len(known):
+            state.add_epoch("d", known[i])
+    device = np.full(len(many), state.id_of("d"), np.int32)
+    placed = place_batch(state, device, np.array(many, np.int64))
+    for i, time_us in enumerate(many):
+        where = place(known, time_us)
+        assert (placed.bucket[i], placed.sub_bucket[i]) == (where.bucket, where.sub_bucket)
+        holds = [e for e in (FIRST_EPOCH, *known) if e.from_us <= time_us][-1]
+        e = placed.epoch[i]
+        assert (state.from_us[e], state.width_us[e], state.subs[e]) == (holds.from_us, holds.width_us, holds.sub_buckets)
 
 
 def test_an_epoch_has_a_known_width_and_a_bounded_spread() -> None:

@@ -18,7 +18,9 @@ from widerow.model.device import (
 )
 from widerow.model.errors import Rejected
 from widerow.model.times import HOUR, MINUTE, SECOND
-from widerow.telemetry.placement import place_all
+from widerow.telemetry.observed import ObservedSettings
+from widerow.telemetry.placement import Epoch
+from widerow.telemetry.places import DeviceStates, place_batch
 
 LIMIT_BYTES = 10 << 20
 NAME_BYTES = 24
@@ -93,8 +95,8 @@ def test_a_number_of_metrics_has_bounds() -> None:
 def test_reports_at_even_intervals_are_spread_evenly(reports_per_s: int, sub_buckets: int) -> None:
     n = reports_per_s * 900
     time_us = 1_700_000_100 * SECOND + np.arange(n) * SECOND // reports_per_s
-    bucket, sub, older = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.bool_)
-    width_us, subs = np.array([15 * MINUTE]), np.array([sub_buckets])
-    place_all(np.zeros(n, np.int32), time_us, np.array([0]), width_us, subs, bucket, sub, older)
+    state = DeviceStates(ObservedSettings())
+    state.add_epoch("d", Epoch(0, 15 * MINUTE, sub_buckets))
+    sub = place_batch(state, np.zeros(n, np.int32), time_us).sub_bucket
     mean = n / sub_buckets
     assert np.bincount(sub, minlength=sub_buckets).max() < mean + 6 * sqrt(mean)

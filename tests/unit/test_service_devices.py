@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from widerow.config import Config, Store
+from widerow.config import Config, Placement, Store
 from widerow.model.batch import Report, batch_of
 from widerow.model.device import Device, Profile
 from widerow.model.tenant import Tenant
@@ -71,3 +71,39 @@ def test_the_series_of_a_spread_device_is_in_order_page_by_page(service: Service
     assert seen == [float(i) for i in range(500)]
     assert pages > 8
     assert service.queries.latest(ACME, ["fast"]).number.tolist() == [499.0]
+
+
+def send(service: Service, clock: ManualClock, reports_per_s: float, minutes: int) -> None:
+    for _ in range(minutes):
+        times = [clock.time_us + int(i * SECOND / reports_per_s) for i in range(int(60 * reports_per_s))]
+        clock.time_us += MINUTE
+        service.telemetry.write(ACME, batch_of([Report("fast", t, {"x": 1.0}, {}, MS) for t in times]))
+
+
+def test_buckets_follow_what_a_device_sends_and_saving_it_leaves_them(service: Service, clock: ManualClock) -> None:
+    assert service.adapting is not None
+    slow = Device(name="fast", profile=Profile(reports_per_s=0.1))
+    service.catalog.devices.create(ACME, slow)
+    service.save_device(ACME, slow)
+    send(service, clock, 3, 21)
+    assert service.adapting.look() == 1
+    (epoch,) = service.telemetry.places.epochs("acme", "fast")
+    assert (epoch.width_us, epoch.reason) == (15 * MINUTE, "observed rate: 3 reports/s of 1 values")
+    assert epoch.from_us > clock.now_us() + MINUTE
+    service.save_device(ACME, slow)
+    assert service.adapting.look() == 0
+    send(service, clock, 1000, 1)
+    service.save_device(ACME, FAST)
+    assert shapes(service) == [(15 * MINUTE, 1), (15 * MINUTE, 16)]
+
+
+def test_a_device_that_was_deleted_gets_no_epoch(service: Service, clock: ManualClock) -> None:
+    assert service.adapting is not None
+    send(service, clock, 3, 21)  # it was never registered
+    assert service.adapting.look() == 0
+    assert shapes(service) == []
+
+
+def test_buckets_that_are_not_to_adapt_do_not() -> None:
+    with Service.open(Config(store=Store(url="memory:"), placement=Placement(adaptive=0))) as service:
+        assert service.adapting is None

@@ -58,6 +58,9 @@ class Counters:
         self.rollup_margin = Gauge(
             "widerow_rollup_margin_seconds", "How long what is to be rolled is still there; a week at most.", registry=r
         )
+        self.adapted = Counter(
+            "widerow_adapted_buckets", "Changes of a device's buckets for what it was seen to send.", ["tenant"], registry=r
+        )
         self.dead_letters = Counter("widerow_dead_letters", "Dead letters filed.", ["tenant", "code"], registry=r)
         self.dead_letters_dropped = Counter(
             "widerow_dead_letters_dropped",

@@ -108,8 +108,16 @@ class StoreSink:
                 error = failure
         if group.plan and error:
             self._take_back(group.plan)
+        elif group.plan:
+            self._observe(group.plan)
         for job, refused in zip(group.jobs, refusals_by_job(group.jobs, group.refusals), strict=True):
             settle(job, refused, error)
+
+    def _observe(self, plan: Plan) -> None:
+        try:
+            self._telemetry.written(plan)
+        except Exception:  # the reports are durable all the same
+            log.exception("what was written could not be observed")
 
     def _take_back(self, plan: Plan) -> None:
         try:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
 
 from widerow.engine.port import Engine, Span
 from widerow.engine.rows import Row
 from widerow.model.times import Clock
 from widerow.schema.shards import SHARDS, shard_of
 from widerow.schema.table import Table
+
+Fact: TypeAlias = Mapping[str, float | str]
 
 
 class FactLog:
@@ -46,13 +49,26 @@ class FactLog:
                     known.revision[shard] = int(rows.key(self._table, i)[-1])
                     self._learn(tenant, rows.row(i))
 
-    def add(self, tenant: str, device: str, fact: Mapping[str, float | str]) -> tuple[int, int]:
+    def add(self, tenant: str, device: str, fact: Fact) -> tuple[int, int]:
         """Record a fact; gives its (shard, revision). It is known here, and durable, on return."""
+        added = self.decide(tenant, device, lambda: fact)
+        assert added is not None
+        return added
+
+    def decide(self, tenant: str, device: str, choose: Callable[[], Fact | None]) -> tuple[int, int] | None:
+        """Record what `choose` gives, if anything, as `add` does.
+
+        It is asked when all facts of the device are known here, and asked again if another process added one of the same
+        shard meanwhile: so of several that come to the same conclusion at once, one records it and the others see that.
+        """
         shard = shard_of(device)
         with self._lock:
             while True:
                 known = self._followed.setdefault(tenant, _Followed())
                 self._read_on(tenant, known, [shard])
+                fact = choose()
+                if fact is None:
+                    return None
                 revision = known.revision[shard] + 1
                 if self._engine.put_if(self._table, (tenant, shard, revision), fact, None):
                     self._read_on(tenant, known, [shard])

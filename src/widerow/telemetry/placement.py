@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from widerow.model.arrays import Codes, Flags, Ints
+from widerow.model.arrays import Codes, Ints
 from widerow.model.device import MAX_SUB_BUCKETS, Profile
 from widerow.model.hashing import SEED, mix
 from widerow.model.kernel import inlined, kernel
@@ -20,7 +20,9 @@ from widerow.model.tenant import WIDTHS_US
 from widerow.model.times import HOUR, MS, SECOND, TimeSpan
 
 DECLARED = "declared "
-"""How the reason of an epoch begins that follows from a device's profile."""
+"""How the reason of an epoch begins that follows from a device's profile, ..."""
+OBSERVED = "observed "
+"""... and of one that follows from what the device was seen to send (`telemetry.observed`)."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -49,18 +51,29 @@ def declared_epoch(epochs: Sequence[Epoch], profile: Profile, earliest_us: int) 
     """What a device's profile adds to its epochs: nothing, if the newest is what the profile calls for.
 
     Width and spread are the profile's, but what has another reason than a profile is respected, for whoever gave it saw
-    more than was declared: its spread is never made narrower, and its width is left if the profile names no rate.
+    more than was declared: its spread is never made narrower, and its width is left if the profile names no rate. Buckets
+    that were made narrower because of what the device was seen to send are not made wider by a profile that names less.
+    (The other way round, what is observed never leaves a device with less than its profile names: `observed_epoch`.)
     """
     newest = epochs[-1] if epochs else FIRST_EPOCH
     other = [e for e in epochs if not e.reason.startswith(DECLARED)]
+    seen = other[-1:] if other and other[-1].reason.startswith(OBSERVED) else []
     sub_buckets = max([profile.sub_buckets(), *(e.sub_buckets for e in other[-1:])])
-    width_us = newest.width_us if newest in other and not profile.reports_per_s else profile.bucket_width_us()
+    if profile.reports_per_s:
+        width_us = min([profile.bucket_width_us(), *(e.width_us for e in seen)])
+    else:
+        width_us = newest.width_us if newest in other else seen[0].width_us if seen else profile.bucket_width_us()
     if (newest.width_us, newest.sub_buckets) == (width_us, sub_buckets):
         return None
-    start_us = max(earliest_us, newest.from_us + 1)  # two that start together would be ordered by their widths
     rate = f"{profile.reports_per_s:g} reports/s" if profile.reports_per_s else "unknown"
     values = f" of {profile.metrics_per_report} values" if profile.metrics_per_report else ""
-    return Epoch(start_us + -start_us % SECOND, width_us, sub_buckets, f"{DECLARED}rate: {rate}{values}")
+    return following(newest, earliest_us, width_us, sub_buckets, f"{DECLARED}rate: {rate}{values}")
+
+
+def following(newest: Epoch, earliest_us: int, width_us: int, sub_buckets: int, reason: str) -> Epoch:
+    """An epoch behind the newest, not before `earliest_us`, from a whole second on."""
+    start_us = max(earliest_us, newest.from_us + 1)  # two that start together would be ordered by their widths
+    return Epoch(start_us + -start_us % SECOND, width_us, sub_buckets, reason)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -104,20 +117,27 @@ def _spread(time_us: int, sub_buckets: int) -> int:
 
 @kernel
 def place_all(
-    device: Codes, time_us: Ints, from_us: Ints, width_us: Ints, subs: Ints, bucket: Ints, sub_bucket: Ints, older: Flags
-) -> int:
-    """Place reports by the newest epoch of their device (its `from_us`, `width_us`, `subs`, by device id).
+    device: Codes,
+    time_us: Ints,
+    newest: Codes,
+    from_us: Ints,
+    width_us: Ints,
+    subs: Ints,
+    before: Codes,
+    bucket: Ints,
+    sub_bucket: Ints,
+    epoch: Codes,
+) -> None:
+    """Place reports by the epoch of their time.
 
-    Marks the reports from before that epoch, for the caller to place one device at a time, and counts them.
+    Epochs are rows of `from_us`, `width_us`, `subs`; `newest` is that of each device, `before` the one before each. Row 0
+    is what holds before any was recorded, for all devices.
     """
-    count = 0
     for i in range(len(device)):
-        d = device[i]
         t = time_us[i]
-        if t < from_us[d]:
-            older[i] = True
-            count += 1
-            continue
-        bucket[i] = t - t % width_us[d]
-        sub_bucket[i] = 0 if subs[d] == 1 else _spread(t, subs[d])
-    return count
+        e = newest[device[i]]
+        while e > 0 and t < from_us[e]:
+            e = before[e]
+        epoch[i] = e
+        bucket[i] = t - t % width_us[e]
+        sub_bucket[i] = 0 if subs[e] == 1 else _spread(t, subs[e])

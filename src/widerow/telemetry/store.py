@@ -8,13 +8,13 @@ keeps data a while longer than it may be read (`GUARD_US`), for rolls that come 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from widerow.engine.port import Engine, Span
 from widerow.engine.rows import NEVER, Column, Key, Rows
-from widerow.model.arrays import Ints
+from widerow.model.arrays import Codes, Ints
 from widerow.model.batch import Batch
 from widerow.model.errors import Refusal
 from widerow.model.names import Coded, Names
@@ -24,6 +24,7 @@ from widerow.schema.shards import shard_of, shards_of
 from widerow.schema.table import Table
 from widerow.schema.tables import LAST_SEEN, telemetry
 from widerow.telemetry.erasure import EVER, Erasure, Mark, drop_erased_reports, drop_erased_rows
+from widerow.telemetry.observed import ObservedSettings
 from widerow.telemetry.placement import Epoch, Place, partitions, segments
 from widerow.telemetry.places import Places, newly_seen, place_batch
 
@@ -37,6 +38,8 @@ class TelemetrySettings:
     """How far ahead of the clock an event time may lie."""
     refresh_us: int
     """How old a process's knowledge of epochs and erasures may be."""
+    observed: ObservedSettings = field(default_factory=ObservedSettings)
+    """How what devices send is measured and judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,10 @@ class Plan:
     """Those of the changes that are reports."""
     seen: Ints
     """Ids of the devices whose `last_seen` row is among the changes."""
+    device: Codes
+    """The id of each report's device, ..."""
+    batch: Batch
+    """... and the reports: what is observed when they are written."""
 
 
 class Telemetry:
@@ -58,7 +65,13 @@ class Telemetry:
 
     def __init__(self, engine: Engine, clock: Clock, settings: TelemetrySettings) -> None:
         self._engine, self._clock = engine, clock
-        self.places = Places(engine, clock, refresh_us=settings.refresh_us, max_future_us=settings.max_future_us)
+        self.places = Places(
+            engine,
+            clock,
+            refresh_us=settings.refresh_us,
+            max_future_us=settings.max_future_us,
+            observed=settings.observed,
+        )
         self.erasure = Erasure(engine, clock, refresh_us=settings.refresh_us)
         self._applied: set[int] = set()
 
@@ -76,23 +89,29 @@ class Telemetry:
         batch, refusals = drop_erased_reports(self.erasure.marks(tenant.name), batch)
         state = self.places.state(tenant.name)
         device = state.ids(batch.device.names)[batch.device.codes]
-        bucket, sub_bucket = place_batch(state, device, batch.time_us)
+        placed = place_batch(state, device, batch.time_us)
         keep_us = kept_us(tenant, batch.time_us)
         expire_us = np.where(keep_us == 0, NEVER, batch.time_us + keep_us + GUARD_US)
         keys: dict[str, Column] = {
             "tenant_id": Coded.constant(tenant.name, len(batch)),
             "device_id": batch.device,
-            "bucket": bucket,
-            "sub_bucket": sub_bucket,
+            "bucket": placed.bucket,
+            "sub_bucket": placed.sub_bucket,
             "event_us": batch.time_us,
         }
         rows = Rows(keys, batch.version_us, expire_us, batch.cells)
-        seen, ids = newly_seen(state, tenant.name, batch, device, bucket, keep_us)
+        seen, ids = newly_seen(state, tenant.name, batch, device, placed, keep_us)
         changes = [(self.table(k), part) for k, part in _by_class(rows, keep_us)]
         reports = [part for _, part in changes]
         if len(seen):
             changes.append((LAST_SEEN, seen))
-        return Plan(tenant.name, changes, refusals, len(batch), reports, ids)
+        return Plan(tenant.name, changes, refusals, len(batch), reports, ids, device, batch)
+
+    def written(self, plan: Plan) -> None:
+        """The plan was written: what devices send is measured by what was kept."""
+        state = self.places.known_state(plan.tenant)
+        with state.lock:
+            state.observed.observe(plan.device, plan.batch, state.newest, state.width_us, state.subs)
 
     def failed(self, plan: Plan) -> None:
         """The plan was not written: what it said of last-seen buckets is not so."""
@@ -109,6 +128,7 @@ class Telemetry:
         except BaseException:
             self.failed(plan)
             raise
+        self.written(plan)
         return plan
 
     # -- reading
