@@ -120,7 +120,9 @@ def _devices(place: Place, folder: Path) -> None:
     place.run("device", "set", "made", "--tenant", "acme", "--type", "pump", code=1)
     place.run("device", "set", "made", "--tenant", "acme", "--type", "pump", "--create")
     place.run("device", "set", "made", "--tenant", "acme", "--rate", "100", "--metrics-per-report", "50")
-    place.run("device", "show", "made", "--tenant", "acme", keep=False)
+    drawn = place.run("device", "show", "made", "--tenant", "acme", keep=False)
+    assert "declared rate: 100 reports/s of 50 values" in drawn
+    assert "0 reports/s" in drawn
     made = json.loads(place.run("device", "show", "made", "--tenant", "acme", "--json", keep=False))
     assert [(e["bucket"], e["sub_buckets"]) for e in made["placement"]] == [("15m", 128)]
     place.run("device", "list", "--tenant", "acme")

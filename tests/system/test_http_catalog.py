@@ -90,6 +90,22 @@ def test_a_device_shows_what_it_was_and_when(site: Site) -> None:
     assert client.get("/v1/devices/never-seen/history").status_code == 404
 
 
+def test_a_device_shows_how_it_is_stored_and_what_it_sends(site: Site) -> None:
+    client = site.client()
+    for n in range(3):
+        site.write("watched", {"a": n, "b": 1}, time_ms=now_ms() - n * 1_000_000)
+    shown = client.get("/v1/devices/watched/placement").json()
+    assert (shown["bucket"], shown["sub_buckets"], shown["epochs"]) == ("1h", 1, [])
+    assert 0 < shown["observed"]["reports_per_s"] < 0.01
+    assert shown["observed"]["values_per_report"] == 2
+    assert client.patch("/v1/devices/watched", json={"profile": {"reports_per_s": 5}}).status_code == 200
+    shown = client.get("/v1/devices/watched/placement").json()
+    assert shown["bucket"] == "1h", "the epoch is still to come"
+    assert [(e["bucket"], e["reason"]) for e in shown["epochs"]] == [("15m", "declared rate: 5 reports/s")]
+    assert shown["epochs"] == client.get("/v1/devices/watched").json()["placement"]
+    assert client.get("/v1/devices/never-seen/placement").status_code == 404
+
+
 def test_a_history_has_ten_former_states_and_ends_with_its_device(site: Site) -> None:
     site.write("restless", {"a": 1})
     client = site.client()

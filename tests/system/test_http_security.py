@@ -46,6 +46,7 @@ EXAMPLES = {
     "POST /v1/devices/batch": Example("/v1/devices/batch", {"devices": [{"name": "batched"}]}),
     "GET /v1/devices/{device}": Example("/v1/devices/{device}"),
     "GET /v1/devices/{device}/history": Example("/v1/devices/{device}/history"),
+    "GET /v1/devices/{device}/placement": Example("/v1/devices/{device}/placement"),
     "PATCH /v1/devices/{device}": Example("/v1/devices/{device}", {"location": "hall"}),
     "DELETE /v1/devices/{device}": Example("/v1/devices/{device}"),
     "GET /v1/metrics": Example("/v1/metrics"),

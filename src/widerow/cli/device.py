@@ -70,11 +70,13 @@ def list_(
 @app.command("show")
 @client
 def show(session: Session, device: Id) -> None:
-    """One device in full.
+    """One device in full: its description, how it is stored and why, and what it is seen to send.
 
     Example: widerow device show press-000017 --tenant acme
     """
-    session.show(session.api.get(f"{DEVICES}/{in_path(device)}"), output.emit_facts)
+    path = f"{DEVICES}/{in_path(device)}"
+    described = session.api.get(path)
+    session.show(described | {"observed": session.api.get(f"{path}/placement")["observed"]}, _draw_one)
 
 
 @app.command("history")
@@ -204,6 +206,22 @@ def _draw(devices: list[dict[str, Any]]) -> None:
         ("device", "name", "type", "location", "tags", "reports/s"),
         [(d["name"], *_described(d)) for d in devices],
         right=("reports/s",),
+    )
+
+
+def _draw_one(device: dict[str, Any]) -> None:
+    seen, epochs = device["observed"], device["placement"]
+    rate = f"{seen['reports_per_s']:g} reports/s of {seen['values_per_report']:g} values, over {seen['over']}"
+    facts = {name: value for name, value in device.items() if name not in ("placement", "observed")}
+    output.emit_facts(facts | {"observed": rate})
+    output.emit("")
+    output.emit_table(
+        ("buckets since", "width", "spread", "why"),
+        [
+            ("the beginning", "1h", 1, "no rate was known"),
+            *((e["from"], e["bucket"], e["sub_buckets"], e["reason"]) for e in epochs),
+        ],
+        right=("width", "spread"),
     )
 
 

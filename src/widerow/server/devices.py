@@ -9,9 +9,10 @@ from widerow.catalog.forms import from_json, shown_time, to_json
 from widerow.catalog.match import Match
 from widerow.model.device import Device, Metric
 from widerow.model.errors import Conflict, Rejected
-from widerow.model.times import format_duration, format_time
+from widerow.model.times import format_time
 from widerow.server.call import NO_CONTENT, Answer, Call, entity_answer, json_answer, list_answer
 from widerow.server.failures import PreconditionFailed
+from widerow.server.placement import epoch_form
 
 PAGE_SIZE, MOST_ON_A_PAGE = 100, 1_000
 MOST_IN_A_BATCH = 10_000
@@ -77,15 +78,7 @@ def patch_device(call: Call) -> Answer:
 
 def _device_answer(call: Call, tenant: str, device: Device) -> Answer:
     epochs = call.service.telemetry.places.epochs(tenant, device.name)
-    placement = [
-        {
-            "from": format_time(epoch.from_us),
-            "bucket": format_duration(epoch.width_us),
-            "sub_buckets": epoch.sub_buckets,
-            "reason": epoch.reason,
-        }
-        for epoch in epochs
-    ]
+    placement = [epoch_form(epoch) for epoch in epochs]
     told = call.service.catalog.online.of(tenant, device.name)
     online = None if told is None else {"is": told.online, "told": format_time(told.at_us)}
     return entity_answer({**to_json(device), "placement": placement, "online": online})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from widerow.server import admin, devices, verify
+from widerow.server import admin, devices, placement, verify
 from widerow.server.auth import ADMINS, OPERATORS, READERS
 from widerow.server.parameters import AFTER, DEVICE, IF_MATCH, MATCH, METRIC, PAGE, TENANT, TENANT_PATH, TOKEN_ID
 from widerow.server.replies import DONE, ETAG, entity, json_form, patch, tabular
@@ -58,6 +58,17 @@ DESCRIPTIONS: tuple[Route, ...] = (
         replies=tabular("What it was, and when.", "DeviceHistory"),
         errors=(404,),
         offers=TABULAR,
+    ),
+    Route(
+        method="GET",
+        path="/v1/devices/{device}/placement",
+        handler=placement.device_placement,
+        roles=READERS,
+        group="Devices",
+        summary="Show how a device is stored, why, and what it is seen to send",
+        parameters=(DEVICE, TENANT),
+        replies={200: Reply(doc="Its buckets now, their epochs, and its rate.", forms=json_form("DevicePlacement"))},
+        errors=(404,),
     ),
     Route(
         method="PATCH",

@@ -83,6 +83,7 @@ _DEVICE_FIELDS: dict[str, Schema] = {
         (),
     ),
 }
+_EPOCH = of({"from": TIME, "bucket": TEXT, "sub_buckets": WHOLE, "reason": TEXT})
 _METRIC_FIELDS: dict[str, Schema] = {
     "kind": {"type": "string", "enum": list(MetricKind)},
     "unit": TEXT,
@@ -169,7 +170,7 @@ SCHEMAS: dict[str, Schema] = {
             "name": TEXT,
             **_DEVICE_FIELDS,
             **_STORED,
-            "placement": array(of({"from": TIME, "bucket": TEXT, "sub_buckets": WHOLE, "reason": TEXT})),
+            "placement": array(_EPOCH),
             "online": {
                 **of({"is": {"type": "boolean"}, "told": TIME}),
                 "type": ["object", "null"],
@@ -192,6 +193,26 @@ SCHEMAS: dict[str, Schema] = {
                 )
             ),
             "next": CURSOR,
+        }
+    ),
+    "DevicePlacement": of(
+        {
+            "device": TEXT,
+            "bucket": {**TEXT, "description": "The width of its buckets now."},
+            "sub_buckets": WHOLE,
+            "epochs": array(_EPOCH),
+            "observed": of(
+                {
+                    "reports_per_s": NUMBER,
+                    "values_per_report": NUMBER,
+                    "over": TEXT,
+                    "by": {
+                        "type": "string",
+                        "enum": ["writer", "store"],
+                        "description": "Measured by this process as it wrote, or counted in the store.",
+                    },
+                }
+            ),
         }
     ),
     "DevicePatch": of(_DEVICE_FIELDS, ()),
