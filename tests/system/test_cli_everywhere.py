@@ -120,9 +120,14 @@ def _devices(place: Place, folder: Path) -> None:
     place.run("device", "set", "made", "--tenant", "acme", "--type", "pump", code=1)
     place.run("device", "set", "made", "--tenant", "acme", "--type", "pump", "--create")
     place.run("device", "set", "made", "--tenant", "acme", "--rate", "100", "--metrics-per-report", "50")
+    place.run("device", "swap", "made", "--tenant", "acme", "--hardware", "SN-1", "--note", "new", "--since", "-1h")
+    place.run("device", "swap", "made", "--tenant", "acme", "--hardware", "SN-2")
+    place.run("device", "swap", "nosuch", "--tenant", "acme", "--hardware", "SN-2", code=1)
+    assert place.run("device", "history", "made", "--tenant", "acme", keep=False).count("SN-") == 2
     drawn = place.run("device", "show", "made", "--tenant", "acme", keep=False)
     assert "declared rate: 100 reports/s of 50 values" in drawn
     assert "0 reports/s" in drawn
+    assert "SN-1" in drawn
     made = json.loads(place.run("device", "show", "made", "--tenant", "acme", "--json", keep=False))
     assert [(e["bucket"], e["sub_buckets"]) for e in made["placement"]] == [("15m", 128)]
     place.run("device", "list", "--tenant", "acme")

@@ -90,6 +90,35 @@ def test_a_device_shows_what_it_was_and_when(site: Site) -> None:
     assert client.get("/v1/devices/never-seen/history").status_code == 404
 
 
+def test_a_device_whose_hardware_is_swapped_stays_the_device_it_was(site: Site) -> None:
+    site.write("place", {"a": 1})
+    client = site.client()
+    assert client.get("/v1/devices/place").json()["hardware"] == []
+    for hardware, note in (("SN-1", ""), ("SN-2", "burnt out"), ("SN-2", "told twice")):
+        answer = client.post("/v1/devices/place/swap", json={"hardware": hardware, "note": note})
+        assert answer.status_code == 200, answer.text
+    site.write("place", {"a": 2})
+    assert site.values("place") == {"a": 2.0}
+    now, before = client.get("/v1/devices/place").json()["hardware"]
+    assert (now["id"], now["note"], before["id"]) == ("SN-2", "burnt out", "SN-1")
+    assert now["since"] > before["since"]
+    assert [[h["id"] for h in s["hardware"]] for s in states(site, "place")] == [["SN-2", "SN-1"], ["SN-1"], []]
+    client.post("/v1/devices/batch", json={"devices": [{"name": "place", "location": "Hall 2"}]})
+    form = client.get("/v1/devices/place").json()
+    assert [h["id"] for h in form["hardware"]] == ["SN-2", "SN-1"], "another description is not another piece"
+    assert client.patch("/v1/devices/place", json=form).status_code == 200
+    assert client.patch("/v1/devices/place", json={"hardware": []}).json()["error"]["code"] == "field"
+    for bad in (
+        {},
+        {"hardware": ""},
+        {"hardware": "SN-3", "since": "2999-01-01T00:00:00Z"},
+        {"hardware": "SN-3", "since": "-9d"},
+    ):
+        assert client.post("/v1/devices/place/swap", json=bad).status_code == 400, bad
+    assert client.post("/v1/devices/place/swap", json={"hardware": "x"}, headers={"If-Match": '"1"'}).status_code == 412
+    assert client.post("/v1/devices/never-seen/swap", json={"hardware": "x"}).status_code == 404
+
+
 def test_a_device_shows_how_it_is_stored_and_what_it_sends(site: Site) -> None:
     client = site.client()
     for n in range(3):

@@ -47,6 +47,7 @@ EXAMPLES = {
     "GET /v1/devices/{device}": Example("/v1/devices/{device}"),
     "GET /v1/devices/{device}/history": Example("/v1/devices/{device}/history"),
     "GET /v1/devices/{device}/placement": Example("/v1/devices/{device}/placement"),
+    "POST /v1/devices/{device}/swap": Example("/v1/devices/{device}/swap", {"hardware": "walked"}),
     "PATCH /v1/devices/{device}": Example("/v1/devices/{device}", {"location": "hall"}),
     "DELETE /v1/devices/{device}": Example("/v1/devices/{device}"),
     "GET /v1/metrics": Example("/v1/metrics"),

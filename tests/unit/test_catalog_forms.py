@@ -57,6 +57,7 @@ def test_forms_are_what_the_api_shows() -> None:
         "location": "",
         "tags": {"floor": "1"},
         "profile": {"reports_per_s": 0.5, "max_reports_per_s": 0.0, "metrics_per_report": 0},
+        "hardware": [],
         "created": "2027-01-15T08:00:00Z",
         "revision": 1,
     }

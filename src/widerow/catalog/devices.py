@@ -358,7 +358,8 @@ class Devices:
         old = [
             stored
             for stored in self._records.find_all((tenant,), list(new))
-            if pack(replace(new[stored.name], created_us=stored.value.created_us)) != pack(stored.value)
+            if pack(replace(_instead(new[stored.name], stored.value), created_us=stored.value.created_us))
+            != pack(stored.value)
         ]
         if old:
             self._history.keep(tenant, old)
@@ -412,8 +413,9 @@ class Devices:
             yield column.names.take(column.codes)
 
 
-def _instead(device: Device, _: Device) -> Device:
-    return device
+def _instead(device: Device, old: Device) -> Device:
+    """Another description, of the same hardware."""
+    return replace(device, hardware=old.hardware)
 
 
 def _limit_reason(tenant: Tenant) -> str:

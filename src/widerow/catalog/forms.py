@@ -3,8 +3,8 @@
 Rule 1: strict. A key that is not known, or a value of the wrong type, is refused with the key's name (code `field`).
 Rule 2: reading a form is a patch of `base`: keys that are absent stay as they are. `limits`, `limit_modes`, `retention`,
 `profile` and `tags` are patched key by key; a tag given as null is removed, `"tags": null` removes all.
-Rule 3: what a form shows but nobody may set (name, created, revision, raw_epochs) may be sent back unchanged, so that a form
-that was read can be edited and sent.
+Rule 3: what a form shows but nobody may set (name, created, revision, raw_epochs, hardware) may be sent back unchanged, so
+that a form that was read can be edited and sent.
 Rule 4: `check` holds for every entity that is stored, whoever made it.
 """
 
@@ -55,6 +55,7 @@ def to_json(entity: Tenant | Device | Metric | Token) -> Json:
             "location": entity.location,
             "tags": dict(entity.tags),
             "profile": _plain(entity.profile),
+            "hardware": [{"id": h.id, "since": format_time(h.since_us), "note": h.note} for h in entity.hardware],
             "created": shown_time(entity.created_us),
             "revision": entity.revision,
         }
@@ -112,6 +113,9 @@ def check(entity: Tenant | Device | Metric) -> None:
         for tag, content in entity.tags.items():
             check_name("tag", tag)
             _check_text(f"tags.{tag}", content, MAX_NAME_BYTES)
+        for hardware in entity.hardware:
+            check_name("hardware", hardware.id)
+            _check_text("note", hardware.note, MAX_DESCRIPTION_BYTES)
         overload = entity.profile.overload()
         if overload:
             raise Rejected(f"profile: {overload}", code="profile")

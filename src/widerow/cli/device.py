@@ -136,6 +136,26 @@ def set_(
     session.done(changed, f"device {device} is set")
 
 
+@app.command("swap")
+@client
+def swap(
+    session: Session,
+    device: Id,
+    hardware: Annotated[
+        str, typer.Option("--hardware", metavar="ID", help="The new one's serial number, or whatever names it.")
+    ],
+    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="Why, or by whom.")] = "",
+    since: Annotated[str | None, typer.Option("--since", metavar="TIME", help="When, if that was earlier: -2h.")] = None,
+) -> None:
+    """Note that other hardware stands in a device's place. Its name, its data and its history stay.
+
+    Example: widerow device swap press-000017 --hardware SN-20931 --note "spindle burnt out" --tenant acme
+    """
+    form = {"hardware": hardware, "note": note} | ({"since": since} if since is not None else {})
+    changed = session.api.post(f"{DEVICES}/{in_path(device)}/swap", form)
+    session.done(changed, f"device {device} is {hardware} now")
+
+
 @app.command("delete")
 @client
 def delete(session: Session, device: Id, yes: YesOption = False) -> None:
@@ -212,9 +232,14 @@ def _draw(devices: list[dict[str, Any]]) -> None:
 def _draw_one(device: dict[str, Any]) -> None:
     seen, epochs = device["observed"], device["placement"]
     rate = f"{seen['reports_per_s']:g} reports/s of {seen['values_per_report']:g} values, over {seen['over']}"
-    facts = {name: value for name, value in device.items() if name not in ("placement", "observed")}
+    facts = {name: value for name, value in device.items() if name not in ("placement", "observed", "hardware")}
     output.emit_facts(facts | {"observed": rate})
     output.emit("")
+    if device["hardware"]:
+        output.emit_table(
+            ("hardware since", "id", "note"), [(h["since"], h["id"], h["note"] or "-") for h in device["hardware"]]
+        )
+        output.emit("")
     output.emit_table(
         ("buckets since", "width", "spread", "why"),
         [
@@ -227,8 +252,11 @@ def _draw_one(device: dict[str, Any]) -> None:
 
 def _draw_history(states: list[dict[str, Any]]) -> None:
     output.emit_table(
-        ("revision", "from", "until", "name", "type", "location", "tags", "reports/s", "max"),
-        [(s["revision"], s["from"], s["until"] or "now", *_described(s), _rate(s, "max_reports_per_s")) for s in states],
+        ("revision", "from", "until", "name", "type", "location", "tags", "reports/s", "max", "hardware"),
+        [
+            (s["revision"], s["from"], s["until"] or "now", *_described(s), _rate(s, "max_reports_per_s"), _hardware(s))
+            for s in states
+        ],
         right=("revision", "reports/s", "max"),
     )
 
@@ -241,6 +269,10 @@ def _described(device: dict[str, Any]) -> tuple[str, ...]:
         " ".join(f"{name}={value}" for name, value in device["tags"].items()) or "-",
         _rate(device, "reports_per_s"),
     )
+
+
+def _hardware(device: dict[str, Any]) -> str:
+    return str(device["hardware"][0]["id"]) if device["hardware"] else "-"
 
 
 def _rate(device: dict[str, Any], which: str) -> str:

@@ -16,7 +16,7 @@ from widerow.cli.failure import Failed
 _TEXTS = ("display_name", "type", "location")
 _RATES = ("reports_per_s", "max_reports_per_s")
 _COUNTS = ("metrics_per_report",)
-_SHOWN_ONLY = ("created", "revision")
+_SHOWN_ONLY = ("created", "revision", "hardware")
 """What an export shows and the server decides."""
 
 
@@ -76,7 +76,7 @@ def _check_header(header: list[str], file: Path) -> None:
         raise _bad(file, "has no column `name`")
     for name in header:
         if name not in known and not name.startswith("tag:"):
-            raise _bad(file, f"has an unknown column {name!r}: use {', '.join(known[:-2])}, tag:NAME")
+            raise _bad(file, f"has an unknown column {name!r}: use {', '.join(known[: -len(_SHOWN_ONLY)])}, tag:NAME")
     if len(set(header)) < len(header):
         raise _bad(file, "names a column twice")
 

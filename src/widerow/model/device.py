@@ -7,12 +7,12 @@ down reads, repairs and compactions. Tests compute that for all profiles, and me
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import ceil
 
 from widerow.model.errors import Rejected
-from widerow.model.times import HOUR, MINUTE, SECOND
+from widerow.model.times import HOUR, MINUTE, SECOND, format_time
 
 MAX_SUB_BUCKETS = 256
 MAX_METRICS_PER_REPORT = 1_000
@@ -87,6 +87,19 @@ class Profile:
         return (self.reports_per_s or _ASSUMED_REPORTS_PER_S) * (self.metrics_per_report or _ASSUMED_METRICS)
 
 
+MAX_HARDWARE = 10
+"""Pieces of hardware that a device remembers, the current one included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What stands, or stood, in a device's place. Another one does not make it another device."""
+
+    id: str
+    since_us: int
+    note: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     name: str
@@ -95,9 +108,21 @@ class Device:
     location: str = ""
     tags: dict[str, str] = field(default_factory=dict)
     profile: Profile = field(default_factory=Profile)
+    hardware: tuple[Hardware, ...] = ()
+    """The current piece, and those before it, newest first. It changes by `swapped` alone."""
     created_us: int = 0
     revision: int = 0
     """Grows by one with each change; the ETag of the HTTP API."""
+
+
+def swapped(device: Device, hardware: Hardware) -> Device:
+    """The device with other hardware in its place; the same as before, if it is there already."""
+    current = device.hardware[0] if device.hardware else None
+    if current and current.id == hardware.id:
+        return device
+    if current and hardware.since_us < current.since_us:
+        raise Rejected(f"{current.id!r} came later, at {format_time(current.since_us)}: give a later time", code="field")
+    return replace(device, hardware=(hardware, *device.hardware)[:MAX_HARDWARE])
 
 
 class MetricKind(StrEnum):

@@ -7,9 +7,10 @@ from typing import Any
 from widerow.catalog.devices import Applied
 from widerow.catalog.forms import from_json, shown_time, to_json
 from widerow.catalog.match import Match
-from widerow.model.device import Device, Metric
+from widerow.model.device import Device, Hardware, Metric, swapped
 from widerow.model.errors import Conflict, Rejected
 from widerow.model.times import format_time
+from widerow.server.admin import text_in, time_in
 from widerow.server.call import NO_CONTENT, Answer, Call, entity_answer, json_answer, list_answer
 from widerow.server.failures import PreconditionFailed
 from widerow.server.placement import epoch_form
@@ -17,7 +18,7 @@ from widerow.server.placement import epoch_form
 PAGE_SIZE, MOST_ON_A_PAGE = 100, 1_000
 MOST_IN_A_BATCH = 10_000
 
-_SHOWN_ONLY = ("created", "revision", "placement", "online")
+_SHOWN_ONLY = ("created", "revision", "placement", "online", "hardware")
 """Keys of a device's form that nobody sets, so that a form that was read can be sent back."""
 
 
@@ -73,6 +74,23 @@ def patch_device(call: Call) -> Answer:
     except Conflict as error:
         raise PreconditionFailed(str(error)) from error
     call.service.save_device(tenant, after)
+    return _device_answer(call, tenant.name, after)
+
+
+def swap_device(call: Call) -> Answer:
+    """Other hardware stands in the device's place: its name, its data and its history stay. Repeating changes nothing."""
+    tenant, form = call.tenant(), call.form(("hardware", "note", "since"))
+    since_us = time_in(call, form, "since", call.service.clock.now_us())
+    if since_us > call.service.clock.now_us():
+        raise Rejected(f"since is {format_time(since_us)}: give a time that is not ahead", code="field")
+    hardware = Hardware(text_in(form, "hardware"), since_us, text_in(form, "note", ""))
+    expected = call.expected_revision()
+    try:
+        after = call.service.catalog.devices.update(
+            tenant.name, call.path["device"], lambda device: swapped(device, hardware), expected=expected
+        )
+    except Conflict as error:
+        raise PreconditionFailed(str(error)) from error
     return _device_answer(call, tenant.name, after)
 
 

@@ -83,6 +83,21 @@ DESCRIPTIONS: tuple[Route, ...] = (
         errors=(404, 412, 413, 415),
     ),
     Route(
+        method="POST",
+        path="/v1/devices/{device}/swap",
+        handler=devices.swap_device,
+        roles=ADMINS,
+        group="Devices",
+        summary="Note that other hardware stands in a device's place",
+        doc="Its name, its data and its history stay. Repeating it with the same hardware changes nothing.",
+        parameters=(DEVICE, IF_MATCH, TENANT),
+        body=Body(
+            doc="The new hardware.", forms=json_form("HardwareSwap"), example={"hardware": "SN-20931", "note": "burnt out"}
+        ),
+        replies=entity("Device"),
+        errors=(404, 412, 413, 415),
+    ),
+    Route(
         method="DELETE",
         path="/v1/devices/{device}",
         handler=devices.delete_device,

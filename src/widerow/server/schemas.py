@@ -83,6 +83,7 @@ _DEVICE_FIELDS: dict[str, Schema] = {
         (),
     ),
 }
+_HARDWARE = array(of({"id": TEXT, "since": TIME, "note": TEXT}))
 _EPOCH = of({"from": TIME, "bucket": TEXT, "sub_buckets": WHOLE, "reason": TEXT})
 _METRIC_FIELDS: dict[str, Schema] = {
     "kind": {"type": "string", "enum": list(MetricKind)},
@@ -170,6 +171,7 @@ SCHEMAS: dict[str, Schema] = {
             "name": TEXT,
             **_DEVICE_FIELDS,
             **_STORED,
+            "hardware": {**_HARDWARE, "description": "The current piece and those before it, newest first."},
             "placement": array(_EPOCH),
             "online": {
                 **of({"is": {"type": "boolean"}, "told": TIME}),
@@ -187,6 +189,7 @@ SCHEMAS: dict[str, Schema] = {
                         "name": TEXT,
                         **_DEVICE_FIELDS,
                         **_STORED,
+                        "hardware": _HARDWARE,
                         "from": {**MAYBE_TIME, "description": "Null: not known."},
                         "until": {**MAYBE_TIME, "description": "Null: it is so now."},
                     }
@@ -195,6 +198,7 @@ SCHEMAS: dict[str, Schema] = {
             "next": CURSOR,
         }
     ),
+    "HardwareSwap": of({"hardware": TEXT, "note": TEXT, "since": {"type": ["string", "integer"]}}, ("hardware",)),
     "DevicePlacement": of(
         {
             "device": TEXT,
