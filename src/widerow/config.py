@@ -246,6 +246,19 @@ class DeadLetters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    keep_days: int = _setting(
+        365, "How long is kept what admins and operators changed; 0: nothing is recorded.", low=0, high=730
+    )
+    max_per_day: int = _setting(
+        10_000,
+        "Actions of a tenant, and of all together, in a day (UTC), for each process. More are not recorded.",
+        low=10,
+        high=100_000,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mqtt:
     url: str = _setting("", "The broker: `mqtt://[USER@]HOST[:1883]`, or `mqtts://` for TLS. Empty: none.")
     username: str = _setting("", "User name, where the broker asks for one and the URL has none.")
@@ -308,6 +321,7 @@ class Config:
     query: Query = field(default_factory=Query)
     line: Line = field(default_factory=Line)
     dead_letters: DeadLetters = field(default_factory=DeadLetters)
+    audit: Audit = field(default_factory=Audit)
     mqtt: Mqtt = field(default_factory=Mqtt)
     log: Log = field(default_factory=Log)
 

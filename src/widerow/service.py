@@ -17,6 +17,7 @@ from widerow.admit.controls import Controls, What
 from widerow.admit.pressure import Pressure, PressureSettings
 from widerow.admit.shares import Shares
 from widerow.catalog import lease as leases
+from widerow.catalog.audit import Audit
 from widerow.catalog.catalog import Catalog, CatalogSettings
 from widerow.catalog.lease import Keeper
 from widerow.catalog.store import bring_up
@@ -76,6 +77,7 @@ class Service:
     dead_letters: DeadLetters
     controls: Controls
     admission: Admission
+    audit: Audit
     keeper: Keeper | None = None
     """Of the writer's lease, where there is one: on a store that processes share."""
     adapting: Adapting | None = None
@@ -182,6 +184,7 @@ class Service:
                 dead_letters,
                 controls,
                 admission,
+                Audit(engine, clock, counters, keep_us=config.audit.keep_days * DAY, most_a_day=config.audit.max_per_day),
                 keeper,
             )
             if keeper:

@@ -80,6 +80,7 @@ def scenario(place: Place, folder: Path) -> None:
     _devices(place, folder)
     _telemetry(place, folder)
     _tokens(place)
+    _audit(place)
     _end(place)
 
 
@@ -223,6 +224,16 @@ def _tokens(place: Place) -> None:
     place.run("token", "revoke", made["id"], code=1, keep=False)
     place.run("token", "create", "nosuch", "--role", "read", code=1)
     place.run("token", "list", keep=False)
+
+
+def _audit(place: Place) -> None:
+    actions = json.loads(place.run("audit", "--tenant", "acme", "--json", keep=False))
+    assert {a["outcome"] for a in actions if a["command"] == "widerow tenant set"} == {"done", "field"}
+    swaps = [a for a in actions if a["command"] == "widerow device swap" and a["outcome"] == "done"]
+    assert [a["about"] for a in swaps] == ["made", "made"]
+    place.run("audit", "--tenant", "acme", "--last", "7x", code=1)
+    place.run("audit", "--tenant", "acme", "--last", "-7d", code=2)
+    assert "widerow device swap" in place.run("audit", "--tenant", "acme", "--limit", "900", keep=False)
 
 
 def _end(place: Place) -> None:

@@ -67,6 +67,7 @@ EXAMPLES = {
     "POST /v1/admin/tokens": Example("/v1/admin/tokens", {"role": "read"}),
     "DELETE /v1/admin/tokens/{id}": Example("/v1/admin/tokens/{id}"),
     "POST /v1/admin/erase": Example("/v1/admin/erase", {"metric": "{metric}", "start": 0, "end": "now"}),
+    "GET /v1/admin/audit": Example("/v1/admin/audit"),
     "POST /v1/admin/verify": Example("/v1/admin/verify", {"start": "-1h", "repair": True}),
     "GET /v1/status": Example("/v1/status"),
     "GET /metrics": Example("/metrics"),

@@ -19,6 +19,7 @@ from widerow.schema.rollups import DIRTY, HOURS, LEVELS, MARK_TABLES, fleet, fle
 from widerow.schema.shards import shard_of
 from widerow.schema.table import Table
 from widerow.schema.tables import (
+    AUDIT,
     DEAD_LETTERS,
     DEVICE_CONTROLS,
     DEVICE_SEATS,
@@ -38,7 +39,7 @@ STEPS: dict[Version, Callable[[Engine], None]] = {
     (1, 1): lambda engine: engine.apply([DEVICE_VERSIONS]),
     (2, 0): lambda engine: _mark_everything(engine),  # noqa: PLW0108 - it stands further down
     (2, 1): lambda engine: engine.apply([DEAD_LETTERS, ONLINE]),
-    (2, 2): lambda engine: engine.apply([DEVICE_CONTROLS, LIMIT_SHARES, DEVICE_SEATS]),
+    (2, 2): lambda engine: engine.apply([AUDIT, DEVICE_CONTROLS, LIMIT_SHARES, DEVICE_SEATS]),
 }
 """What brings a store from the version before to this one. May be interrupted and repeated."""
 

@@ -30,6 +30,8 @@ class Api:
         self._client, self.tenant, self.token = client, tenant, token
         self.target, self.where = target, where
         """The address for programs (a URL or the path of a socket), and for people."""
+        self.command = ""
+        """What is being run, for the server's audit log."""
 
     @classmethod
     def of_url(cls, url: str, token: str | None, tenant: str | None) -> Self:
@@ -103,6 +105,8 @@ class Api:
         if self.tenant is not None and path.startswith("/v1/"):
             given.setdefault("tenant", self.tenant)
         headers, content = {"Accept": accept}, None
+        if self.command:
+            headers["Widerow-Command"] = self.command
         if body is not None:
             headers["Content-Type"] = "application/json"
             content = json.dumps(body, ensure_ascii=False).encode(errors="surrogatepass")

@@ -25,5 +25,5 @@ def opened(config: Config, *, writes: bool) -> Iterator[str]:
         tempfile.TemporaryDirectory(prefix="widerow-") as folder,
     ):
         private = Path(folder) / SOCKET
-        with running(service, host=None, socket_path=private), reachable(private) as path:
+        with running(service, host=None, socket_path=private, owner="command line"), reachable(private) as path:
             yield path

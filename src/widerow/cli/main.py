@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from widerow import __version__
 from widerow.cli import (
     api_server,
+    audit,
     deadletters,
     demo,
     device,
@@ -82,6 +83,7 @@ app.add_typer(mqtt.app, name="mqtt")
 app.add_typer(schema.app, name="schema")
 migrate.add_to(app)
 verify.add_to(app)
+audit.add_to(app)
 doctor.add_to(app)
 
 

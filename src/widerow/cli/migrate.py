@@ -38,11 +38,13 @@ def migrate(
 
     Example: widerow migrate rocksdb:widerow-data cassandra://10.0.0.1/widerow
     """
-    from widerow.catalog.lease import keep  # noqa: PLC0415 - everything heavy hangs on these
+    from widerow.catalog.audit import record_command  # noqa: PLC0415 - everything heavy hangs on these
+    from widerow.catalog.lease import keep  # noqa: PLC0415
     from widerow.engine.open import open_engine  # noqa: PLC0415
     from widerow.migrate.checksum import contents_of  # noqa: PLC0415
     from widerow.migrate.copy import copy, tables_to_copy  # noqa: PLC0415
-    from widerow.model.times import SECOND, SystemClock  # noqa: PLC0415
+    from widerow.model.times import DAY, SECOND, SystemClock  # noqa: PLC0415
+    from widerow.schema.tables import AUDIT, META  # noqa: PLC0415
 
     if source == target:
         raise Misused("FROM and TO are the same store")
@@ -66,10 +68,11 @@ def migrate(
                 advance(piece.values)
                 if keeper is not None:
                     keeper.lease.check()
+        record_command(new, clock, "widerow migrate", [f"copied from {source}"], keep_us=settings.audit.keep_days * DAY)
         if not verify:
             output.note("copied; not compared")
             return
-        tables = [table for table in tables_to_copy(old, clock) if table.name != "meta"]
+        tables = [table for table in tables_to_copy(old, clock) if table not in (AUDIT, META)]  # where the copy is noted
         new.apply(tables)
         with output.progress("compared values", None) as advance:
             before = contents_of(old, tables, advance)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from widerow.cli import output
-from widerow.cli.connect import resolve, store_exists
+from widerow.cli.connect import load_config, resolve, store_exists
 from widerow.cli.failure import Failed, Misused
 
 if TYPE_CHECKING:
@@ -57,12 +57,18 @@ def apply(store: StoreOption = None, config: ConfigOption = None, json: JsonOpti
 
     Example: widerow schema apply --store cassandra://10.0.0.1/widerow
     """
-    from widerow.catalog.store import bring_up, tables_of  # noqa: PLC0415 - everything heavy hangs on it
+    from widerow.catalog.audit import record_command  # noqa: PLC0415 - everything heavy hangs on these
+    from widerow.catalog.store import bring_up, tables_of  # noqa: PLC0415
+    from widerow.model.times import DAY, SystemClock  # noqa: PLC0415
 
     with _opened(store, config, makes=True) as engine:
         missing = [definition for definition in _outline(engine) if not definition.exists]
         bring_up(engine)
         engine.apply(tables_of(_tenants(engine)))
+        if missing:
+            made = [f"{definition.table}: made" for definition in missing]
+            keep_us = load_config(config).audit.keep_days * DAY
+            record_command(engine, SystemClock(), "widerow schema apply", made, keep_us=keep_us)
     _print(missing, json)
     if not json:
         output.note(f"{len(missing)} made" if missing else "nothing to do")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from click import get_current_context
 
 from widerow.cli import output
 from widerow.cli.api import Api
@@ -126,6 +127,7 @@ def _with_session(
         as_json, of_tenant = chosen.pop("as_json"), chosen.pop("tenant", None)
         where = resolve(**chosen)
         with connect(where, tenant=of_tenant, creates=creates, writes=writes) as api:
+            api.command = get_current_context().command_path
             command(Session(api, as_json, where.config), **given)
 
     # typer reads options from a signature: the command's own without the session, then the shared ones.

@@ -58,6 +58,8 @@ class Counters:
         self.rollup_margin = Gauge(
             "widerow_rollup_margin_seconds", "How long what is to be rolled is still there; a week at most.", registry=r
         )
+        self.audit_failures = Counter("widerow_audit_failures", "Actions that could not be recorded.", registry=r)
+        self.audit_dropped = Counter("widerow_audit_dropped", "Entries of the audit log beyond a day's bound.", registry=r)
         self.adapted = Counter(
             "widerow_adapted_buckets", "Changes of a device's buckets for what it was seen to send.", ["tenant"], registry=r
         )

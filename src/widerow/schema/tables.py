@@ -120,6 +120,21 @@ DEAD_LETTERS = Table(
 Cells: `letter` (a text, JSON: why and whence), `bytes` (what it counts for) and `body` (the bytes that were sent).
 """
 
+MOST_AUDIT_DAYS = 730
+"""The longest that actions are kept. Each says itself until when it is."""
+
+AUDIT = Table(
+    "audit",
+    partition=(_TENANT, KeyColumn("day", "int")),
+    clustering=(KeyColumn("action_id", descending=True),),
+    window=Window("day", window_width_us(MOST_AUDIT_DAYS * DAY), MOST_AUDIT_DAYS * DAY),
+    moments=(Moment("day", DAY, "day"),),
+)
+"""What admins and operators changed (`catalog.audit`), the newest first. An empty tenant: the log of the whole store.
+
+One cell: `action` (a text, JSON). An id is the time, in 16 digits, and eight random hex digits.
+"""
+
 META = Table("meta", partition=(KeyColumn("what"),), columns=("body",), conditional=True)
 """Facts about the store itself: its schema version, its id, who writes to it."""
 
@@ -137,6 +152,7 @@ TABLES = (
     LIMIT_SHARES,
     ERASED,
     DEAD_LETTERS,
+    AUDIT,
     META,
 )
 """Every table but the telemetry classes, which are made as tenants need them."""

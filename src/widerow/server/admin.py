@@ -26,6 +26,7 @@ def list_tenants(call: Call) -> Answer:
 def create_tenant(call: Call) -> Answer:
     form = call.form()
     name = text_in(form, "name")
+    call.trail.tenant = call.trail.about = name
     tenant = call.service.create_tenant(from_json(form, Tenant(name=name)))
     return entity_answer(to_json(tenant), 201, {"Location": f"/v1/admin/tenants/{quote(name)}"})
 
@@ -45,7 +46,7 @@ def patch_tenant(call: Call) -> Answer:
 
     expected = call.expected_revision()
     try:
-        after = call.service.catalog.tenants.update(call.path["tenant"], change, expected=expected)
+        after = call.service.catalog.tenants.update(call.path["tenant"], call.noted(change), expected=expected)
     except Conflict as error:
         raise PreconditionFailed(str(error)) from error
     return entity_answer(to_json(after))
@@ -78,7 +79,9 @@ def create_token(call: Call) -> Answer:
         tenant = text_in(form, "tenant", "") or call.query.text("tenant") or ""
     else:
         tenant = _tenant_of_token(call, form)
+    call.trail.tenant = tenant
     secret, token = tokens.create(role, tenant=tenant, device=device, description=description, expires_us=expires_us)
+    call.trail.about = token.id
     return json_answer({"token": secret, **to_json(token)}, 201)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from time import perf_counter
 from typing import NoReturn
 from urllib.parse import unquote
@@ -21,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from widerow.model.errors import NotFound, Overloaded, Rejected
 from widerow.ops.cores import allowed_cores, stay_on
+from widerow.server.audit import answered
 from widerow.server.auth import Auth, allow
 from widerow.server.call import Answer, Call, Front, Query, negotiate
 from widerow.server.failures import MethodNotAllowed, failure
@@ -35,7 +37,15 @@ MOST_WAITING = 256
 """Requests that are being handled or wait for a thread."""
 
 _NO_ROUTE = "none"
-_KEPT_HEADERS = ("accept", "authorization", "content-encoding", "content-length", "content-type", "if-match")
+_KEPT_HEADERS = (
+    "accept",
+    "authorization",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "if-match",
+    "widerow-command",
+)
 
 
 class App:
@@ -129,7 +139,7 @@ class App:
             return route.handler(call)
         if route.roles is None:  # asks nothing of the store: not to wait behind what does
             return await asyncio.get_running_loop().run_in_executor(self._aside, route.handler, call)
-        return await self._in_thread(route.handler, call)
+        return await self._in_thread(partial(answered, route, route.handler), call)
 
     async def _in_thread(self, handler: Handler, call: Call) -> Answer:
         if self._busy >= MOST_WAITING:

@@ -47,6 +47,8 @@ class Caller:
     """Empty for operators."""
     device: str = ""
     """The only one it may write as; empty: any."""
+    token: str = ""
+    """The id of its token; empty: it came by a way that needs none."""
 
 
 OPERATOR = Caller(Role.OPERATOR)
@@ -145,7 +147,7 @@ class Auth:
         if secret is None:
             return OPERATOR
         token = self._tokens.verify(secret, self._clock.now_us())
-        return Caller(token.role, token.tenant, token.device)
+        return Caller(token.role, token.tenant, token.device, token.id)
 
     def _secret(self, header: bytes | None, password: str | None) -> str | None:
         """The token of a request; None: it needs none."""

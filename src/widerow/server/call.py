@@ -15,6 +15,8 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from widerow.catalog.audit import differences
+from widerow.catalog.forms import Entity, to_json
 from widerow.codec.answer import JSON, MEDIA_TYPES, encode_points, encode_records
 from widerow.codec.body import decompress
 from widerow.codec.series import encode_reply, missing_text, used_text
@@ -53,11 +55,27 @@ class Param:
 
 
 @dataclass(slots=True)
+class Trail:
+    """What a handler says of what it changes, for the audit log (`server.audit`). Otherwise the request is recorded."""
+
+    tenant: str = ""
+    about: str = ""
+    changes: list[str] | None = None
+    notes: list[str] = field(default_factory=list)
+    before: int | None = None
+    """The revision that was changed."""
+    changes_nothing: bool = False
+    """It was a question."""
+
+
+@dataclass(slots=True)
 class Front:
     """What all requests of a process share."""
 
     service: Service
     rates: Rates
+    owner: str = "local socket"
+    """Who asks without a token, for the audit log."""
     stopping: bool = False
     """Set when the process was told to stop: it is no longer ready, though it still answers."""
     troubles: Sequence[Callable[[], str]] = ()
@@ -95,6 +113,10 @@ class Query:
                 raise Rejected(f"{name} is {value[:40]!r}: give one of {', '.join(choices)}", code="parameter")
             values.append(value)
 
+    def given(self) -> dict[str, str]:
+        """All of them."""
+        return {name: ", ".join(values) for name, values in self._given.items()}
+
     def text(self, name: str) -> str | None:
         values = self._given.get(name)
         return values[0] if values else None
@@ -131,11 +153,12 @@ class Call:
     path: Mapping[str, str]
     query: Query
     headers: Mapping[str, str]
-    """`if-match` and `content-type`, `content-encoding`, where they were sent."""
+    """`if-match`, `content-type`, `content-encoding` and `widerow-command`, where they were sent."""
     body: bytes
     max_body_bytes: int
     media_type: str
     """The form the answer is to have."""
+    trail: Trail = field(default_factory=Trail)
 
     @property
     def service(self) -> Service:
@@ -174,6 +197,16 @@ class Call:
             if key not in (known or ()):
                 raise Rejected(f"unknown key {key[:80]!r}: use {', '.join(known or ())}", code="field")
         return form
+
+    def noted(self, change: Callable[[Entity], Entity]) -> Callable[[Entity], Entity]:
+        """A change of something that has a revision, which leaves a trail."""
+
+        def changed(old: Entity) -> Entity:
+            new = change(old)
+            self.trail.changes, self.trail.before = differences(to_json(old), to_json(new)), old.revision
+            return new
+
+        return changed
 
     def expected_revision(self) -> int | None:
         """The revision `If-Match` names; None: any. One that no entity ever has matches nothing."""

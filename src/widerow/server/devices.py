@@ -70,7 +70,7 @@ def patch_device(call: Call) -> Answer:
 
     expected = call.expected_revision()
     try:
-        after = call.service.catalog.devices.update(tenant.name, call.path["device"], change, expected=expected)
+        after = call.service.catalog.devices.update(tenant.name, call.path["device"], call.noted(change), expected=expected)
     except Conflict as error:
         raise PreconditionFailed(str(error)) from error
     call.service.save_device(tenant, after)
@@ -87,7 +87,7 @@ def swap_device(call: Call) -> Answer:
     expected = call.expected_revision()
     try:
         after = call.service.catalog.devices.update(
-            tenant.name, call.path["device"], lambda device: swapped(device, hardware), expected=expected
+            tenant.name, call.path["device"], call.noted(lambda device: swapped(device, hardware)), expected=expected
         )
     except Conflict as error:
         raise PreconditionFailed(str(error)) from error
@@ -130,6 +130,7 @@ def batch_devices(call: Call) -> Answer:
         if result.device is not None:
             call.service.save_device(tenant, result.device)
     counts = {word: sum(r["outcome"] == word for r in results) for word in ("created", "updated", "refused")}
+    call.trail.notes = [f"{count} {word}" for word, count in counts.items() if count]
     kept = counts["created"] + counts["updated"]
     status = 200 if not counts["refused"] else 207 if kept else 422
     return json_answer({**counts, "results": results}, status)
@@ -166,7 +167,7 @@ def patch_metric(call: Call) -> Answer:
 
     metrics, expected = call.service.catalog.metrics, call.expected_revision()
     try:
-        after = metrics.update(tenant.name, call.path["metric"], change, expected=expected)
+        after = metrics.update(tenant.name, call.path["metric"], call.noted(change), expected=expected)
     except Conflict as error:
         raise PreconditionFailed(str(error)) from error
     return entity_answer(to_json(after))

@@ -61,6 +61,7 @@ def replay(call: Call) -> Answer:
     except WiderowError:
         if not done:
             raise
+    call.trail.notes = [f"{len(done)} letters sent again"]
     more = done and (len(done) < len(ids) or ("ids" not in form and len(ids) == MOST_AT_ONCE))
     return json_answer(
         {
@@ -86,14 +87,19 @@ def delete_letters(call: Call) -> Answer:
         deleted = sum(1 for _ in found)
         start_us, stop_us = _span(call)
         letters.store.remove_all(tenant, start_us=start_us, stop_us=stop_us)
-        return json_answer({"deleted": deleted, "more": False})
+        return _deleted(call, deleted)
     for filed in found:
         if filed is not None:
             letters.store.remove(tenant, filed)
             deleted += 1
         if monotonic() > deadline:
-            return json_answer({"deleted": deleted, "more": True})
-    return json_answer({"deleted": deleted, "more": False})
+            return _deleted(call, deleted, more=True)
+    return _deleted(call, deleted)
+
+
+def _deleted(call: Call, deleted: int, *, more: bool = False) -> Answer:
+    call.trail.notes = [f"{deleted} letters removed"]
+    return json_answer({"deleted": deleted, "more": more})
 
 
 def _matching(call: Call, tenant: str, code: str, before: str = "") -> Iterator[Filed]:

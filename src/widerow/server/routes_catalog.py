@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from widerow.server import admin, devices, placement, verify
+from widerow.server import admin, audit, devices, placement, verify
 from widerow.server.auth import ADMINS, OPERATORS, READERS
-from widerow.server.parameters import AFTER, DEVICE, IF_MATCH, MATCH, METRIC, PAGE, TENANT, TENANT_PATH, TOKEN_ID
+from widerow.server.call import Param
+from widerow.server.devices import MOST_ON_A_PAGE, PAGE_SIZE
+from widerow.server.parameters import AFTER, DEVICE, END, IF_MATCH, MATCH, METRIC, PAGE, TENANT, TENANT_PATH, TOKEN_ID
 from widerow.server.replies import DONE, ETAG, entity, json_form, patch, tabular
+from widerow.server.schemas import TEXT
 from widerow.server.table import TABULAR, Body, Reply, Route
+
+_SINCE = Param(name="start", doc="RFC 3339, epoch milliseconds, or relative. Inclusive.", schema={**TEXT, "default": "-7d"})
+_ACTIONS = Param(
+    name="limit",
+    doc="Actions on a page.",
+    schema={"type": "integer", "minimum": 1, "maximum": MOST_ON_A_PAGE, "default": PAGE_SIZE},
+)
 
 DESCRIPTIONS: tuple[Route, ...] = (
     Route(
@@ -264,6 +274,18 @@ ADMINISTRATION: tuple[Route, ...] = (
         body=Body(doc="What to erase.", forms=json_form("Erasure")),
         replies=DONE,
         errors=(404, 413, 415),
+    ),
+    Route(
+        method="GET",
+        path="/v1/admin/audit",
+        handler=audit.list_actions,
+        roles=ADMINS,
+        group="Administration",
+        summary="Show who changed what, the newest first",
+        doc="Of the tenant; of all, for an operator who names none.",
+        parameters=(_SINCE, END, _ACTIONS, AFTER, TENANT),
+        replies=tabular("A page of actions.", "Actions"),
+        offers=TABULAR,
     ),
     Route(
         method="POST",

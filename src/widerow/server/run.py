@@ -56,10 +56,12 @@ def serve(
     stop: threading.Event | None = None,
     routes: Sequence[Route] = ROUTES,
     troubles: Sequence[Callable[[], str]] = (),
+    owner: str = "local socket",
 ) -> None:
     """Serve until told to stop. `host` None: the socket alone. `on_ready` gets the base URL, or `unix:PATH`.
 
     `routes`: what is served. `troubles`: asked for what is wrong with other parts of the process, for `/health/ready`.
+    `owner`: how the audit log calls whoever comes by the socket.
     """
     if host is not None:
         _check_tls(service.config.http)
@@ -77,7 +79,7 @@ def serve(
             else f"unix:{socket_path}"
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            front = Front(service, Rates(service.counters), troubles=troubles)
+            front = Front(service, Rates(service.counters), owner, troubles=troubles)
             apps = [App(front, local=local, routes=routes) for _, local in listeners]
             runner.run(_serve(front, apps, listeners, address, on_ready or (lambda _: None), stop or threading.Event()))
     finally:
@@ -89,7 +91,12 @@ def serve(
 
 @contextlib.contextmanager
 def running(
-    service: Service, *, host: str | None = "127.0.0.1", port: int = 0, socket_path: Path | None = None
+    service: Service,
+    *,
+    host: str | None = "127.0.0.1",
+    port: int = 0,
+    socket_path: Path | None = None,
+    owner: str = "local socket",
 ) -> Iterator[str]:
     """The same in a thread, for as long as the context lasts; gives the base URL (or `unix:PATH`)."""
     ready: list[str] = []
@@ -102,7 +109,7 @@ def running(
 
     def run() -> None:
         try:
-            serve(service, host=host, port=port, socket_path=socket_path, on_ready=on_ready, stop=stop)
+            serve(service, host=host, port=port, socket_path=socket_path, on_ready=on_ready, stop=stop, owner=owner)
         except BaseException as error:  # noqa: BLE001 - it is raised where the server was asked for
             failed.append(error)
         finally:

@@ -198,6 +198,30 @@ SCHEMAS: dict[str, Schema] = {
             "next": CURSOR,
         }
     ),
+    "Actions": of(
+        {
+            "actions": array(
+                of(
+                    {
+                        "id": TEXT,
+                        "time": TIME,
+                        "tenant": TEXT,
+                        "by": {**TEXT, "description": "`token ID`, `local socket`, `command line` or `in process`."},
+                        "role": {"type": "string", "enum": list(Role)},
+                        "what": {**TEXT, "description": "The route, or a command that uses none."},
+                        "about": TEXT,
+                        "command": {**TEXT, "description": "The command that asked for it, as it says itself."},
+                        "changes": array(TEXT),
+                        "before": {"type": ["integer", "null"], "description": "The revision that was changed."},
+                        "after": {"type": ["integer", "null"]},
+                        "outcome": {**TEXT, "description": "`done`, or the code of an error."},
+                        "reason": TEXT,
+                    }
+                )
+            ),
+            "next": CURSOR,
+        }
+    ),
     "HardwareSwap": of({"hardware": TEXT, "note": TEXT, "since": {"type": ["string", "integer"]}}, ("hardware",)),
     "DevicePlacement": of(
         {

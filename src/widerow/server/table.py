@@ -12,6 +12,7 @@ from typing import Any
 
 from widerow.codec.answer import JSON, MEDIA_TYPES
 from widerow.model.token import Role
+from widerow.server.auth import ADMINS
 from widerow.server.call import Answer, Call, Param
 from widerow.server.write import WriteKind
 
@@ -65,6 +66,11 @@ class Route:
     def id(self) -> str:
         """How it is named in metrics and logs."""
         return f"{self.method} {self.path}"
+
+    @property
+    def changes(self) -> bool:
+        """Whether it is an action of administrators, to be written down (`server.audit`)."""
+        return self.method != "GET" and self.roles is not None and self.roles <= ADMINS
 
     def known(self) -> dict[str, Param]:
         """Its query parameters."""

@@ -71,6 +71,7 @@ def verify(call: Call) -> Answer:
     device, repair = text_in(form, "device", ""), form.get("repair", False)
     if not isinstance(repair, bool):
         raise Rejected("repair: give true or false", code="field")
+    call.trail.changes_nothing = not repair
     only = service.catalog.devices.get(tenant.name, device).name if device else None
     days = _days(call, form, tenant)
     out, following = _Slice(), None
