@@ -57,12 +57,13 @@ def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @contextmanager
 def served(store: str) -> Iterator[str]:
-    """`widerow serve` in a process of its own; gives its address."""
+    """`widerow serve` in a process of its own; gives its address. It does not roll: how far it were by now would show."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "widerow.cli.main", "serve", "--store", store, "--port", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    env = {**os.environ, "WIDEROW_ROLLUP_ENABLED": "0"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env) as process:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from click import get_current_context
 
 from widerow.cli import output
 from widerow.cli.api import Api
@@ -122,12 +121,12 @@ def _with_session(
 ) -> Callable[..., None]:
     shared = {name: option for name, option in _SHARED.items() if tenant or name != "tenant"}
 
-    def run(**given: Any) -> None:
+    def run(ctx: typer.Context, **given: Any) -> None:
         chosen = {name: given.pop(name) for name in shared}
         as_json, of_tenant = chosen.pop("as_json"), chosen.pop("tenant", None)
         where = resolve(**chosen)
         with connect(where, tenant=of_tenant, creates=creates, writes=writes) as api:
-            api.command = get_current_context().command_path
+            api.command = ctx.command_path
             command(Session(api, as_json, where.config), **given)
 
     # typer reads options from a signature: the command's own without the session, then the shared ones.
@@ -136,7 +135,8 @@ def _with_session(
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         for name, (annotation, default) in shared.items()
     ]
-    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + added
+    context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    parameters = [context, *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *added]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     run.__name__, run.__doc__ = command.__name__, command.__doc__
