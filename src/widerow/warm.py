@@ -23,6 +23,7 @@ from widerow.codec.series import encode_reply
 from widerow.config import Config, Store
 from widerow.ingest.kafka.partition import partitions_of
 from widerow.model.batch import Report, batch_of
+from widerow.model.device import Profile
 from widerow.model.errors import WiderowError
 from widerow.model.names import Names
 from widerow.model.tenant import Tenant
@@ -41,6 +42,7 @@ from widerow.rollup.aggregate import (
 )
 from widerow.schema.rollups import LEVELS
 from widerow.service import Service
+from widerow.telemetry.observed import Rate, observed_epoch
 from widerow.telemetry.placement import Epoch
 
 
@@ -69,6 +71,7 @@ def _write(service: Service, tenant: Tenant) -> None:
     now_us = service.clock.now_us()
     places = service.telemetry.places
     places.add_epoch(tenant.name, "d1", Epoch(places.earliest_epoch_us() + SECOND, sub_buckets=4))
+    observed_epoch([], Profile(), Rate(3.0, 30.0), now_us)
     line = 'm,device=d{d},site=a x=1.5,y=2i,on=true,s="text" {t}\n'
     small = "".join(line.format(d=d, t=(now_us - d * SECOND) * 1000) for d in range(5)).encode()
     repeated = small + small + b"broken\n"
