@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from itertools import chain, islice
 
 from widerow.catalog.devices import Devices
 from widerow.model.device import Profile
@@ -69,8 +70,9 @@ class Adapting:
         if not fast and (not slow or state.count > MOST_EPOCHS):
             return 0
         earliest_us, hold_us = self._earliest_us(), state.observed.settings.hold_us
-        ids = [*fast, *(slow if state.count <= MOST_EPOCHS else ())]
-        ids = [d for d in ids if not is_held(state.epochs.get(d, ()), earliest_us, hold_us)][:MOST_AT_ONCE]
+        candidates = chain(fast, slow if state.count <= MOST_EPOCHS else ())
+        free = (d for d in candidates if not is_held(state.epochs.get(d, ()), earliest_us, hold_us))
+        ids = list(islice(free, MOST_AT_ONCE))
         if not ids:
             return 0
         names = state.table.names()
