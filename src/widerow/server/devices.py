@@ -91,6 +91,8 @@ def swap_device(call: Call) -> Answer:
         )
     except Conflict as error:
         raise PreconditionFailed(str(error)) from error
+    now, before = [*(h.id for h in after.hardware), "-"][:2]
+    call.trail.changes = [f"hardware: {before} -> {now}"]
     return _device_answer(call, tenant.name, after)
 
 
