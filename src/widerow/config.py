@@ -301,6 +301,15 @@ class Mqtt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    flush_s: int = _setting(10, "How often recorded use is written; a crash loses as much.", low=1, high=3600)
+    keep_days: int = _setting(400, "How long the use of an hour is kept.", low=1, high=800)
+    detail_days: int = _setting(
+        35, "How long it is known how many reports were offered in each second, for `tenant whatif`.", low=1, high=800
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
     level: str = _setting("info", "One of debug, info, warning, error.")
 
@@ -323,6 +332,7 @@ class Config:
     dead_letters: DeadLetters = field(default_factory=DeadLetters)
     audit: Audit = field(default_factory=Audit)
     mqtt: Mqtt = field(default_factory=Mqtt)
+    usage: Usage = field(default_factory=Usage)
     log: Log = field(default_factory=Log)
 
 

@@ -7,6 +7,7 @@ of the catalog and of telemetry) is done here, so that HTTP, sockets and the com
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -52,6 +53,8 @@ from widerow.telemetry.erasure import EVER
 from widerow.telemetry.observed import ObservedSettings
 from widerow.telemetry.placement import Epoch, declared_epoch
 from widerow.telemetry.store import Telemetry, TelemetrySettings
+from widerow.usage.record import Recorder, UsageSettings
+from widerow.usage.recorded import Recorded
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +81,8 @@ class Service:
     controls: Controls
     admission: Admission
     audit: Audit
+    usage: Recorder
+    recorded: Recorded
     keeper: Keeper | None = None
     """Of the writer's lease, where there is one: on a store that processes share."""
     adapting: Adapting | None = None
@@ -146,6 +151,7 @@ class Service:
             # Of a store's writers there is one; of the fronts of a log there may be many, and they have limits together.
             shares = Shares(engine, clock) if shared and sink is not None else None
             admission = Admission(controls, clock, counters, shares)
+            usage = Recorder(engine, clock, _process_name(clock), usage_settings(config))
             pipeline = Pipeline(
                 sink(catalog, counters) if sink else to_store,
                 clock,
@@ -165,6 +171,7 @@ class Service:
                 dead_letters,
                 Pressure(pressure_settings(config), counters),
                 None if crew else admission,
+                usage,
             )
             naming = line_codec.LineNaming(
                 device_tags=config.line.device_tags, metric=config.line.metric, fold_tags=config.line.fold_tags
@@ -185,6 +192,8 @@ class Service:
                 controls,
                 admission,
                 Audit(engine, clock, counters, keep_us=config.audit.keep_days * DAY, most_a_day=config.audit.max_per_day),
+                usage,
+                Recorded(engine, clock),
                 keeper,
             )
             if keeper:
@@ -196,6 +205,7 @@ class Service:
             service._housekeeper = Housekeeper(service, config.store.expire_every_s)
             pyramid.start()
             admission.start()
+            usage.start()
         except BaseException:
             if keeper:
                 keeper.stop()
@@ -212,6 +222,7 @@ class Service:
         self.pipeline.close()
         self.admission.stop()
         self.dead_letters.close()
+        self.usage.close()
         self.pyramid.stop()
         if self.keeper:
             self.keeper.stop()
@@ -313,6 +324,7 @@ class Service:
                     self.dead_letters.forget(tenant, device=mark.device)
                 elif mark.whole:
                     self.dead_letters.forget(tenant)
+                    self.recorded.forget(tenant)
                     self.catalog.devices.delete_all(tenant)
                     self.catalog.online.forget_all(tenant, mark.version_us)
                     self.catalog.metrics.delete_all(tenant)
@@ -405,6 +417,18 @@ def dead_letter_settings(config: Config) -> DeadLetterSettings:
         max_unpacked_bytes=config.http.max_body_mib << 20,
         keep_us=limits.keep_days * DAY,
     )
+
+
+def usage_settings(config: Config) -> UsageSettings:
+    usage = config.usage
+    return UsageSettings(
+        flush_s=float(usage.flush_s), keep_us=usage.keep_days * DAY, detail_us=min(usage.detail_days, usage.keep_days) * DAY
+    )
+
+
+def _process_name(clock: Clock) -> str:
+    """Of this process, or of this time that it runs: none before or after it has it."""
+    return f"{clock.now_us() // MS:012x}-{secrets.token_hex(3)}"
 
 
 def _count_rolled(counters: Counters, level: str, rolled: Rolled) -> None:

@@ -159,6 +159,10 @@ def test_the_outline_names_the_classes_of_every_tenant(engine: Engine) -> None:
         "telemetry_daily_forever",
         "fleet_telemetry_hourly_365d",
         "fleet_partials_hourly_365d",
+        "telemetry_by_tenant_365d",
+        "telemetry_by_tenant_daily_forever",
+        "stored_hourly_365d",
+        "stored_daily_forever",
     ]
     engine.apply(tables_of(tenants))
     assert all(definition.exists for definition in outline(engine, tenants))

@@ -51,6 +51,12 @@ class Job:
     permit: Permit | None = None
     """The pipeline's: room for it, until it is answered."""
     refusals: list[Refusal] = field(default_factory=list)
+    received_bytes: int | None = None
+    """As it came; None: its size."""
+    counted: bool = False
+    """Whether another process took its reports in, and has recorded that."""
+    seen_us: int = 0
+    """The pipeline's: when it was decoded."""
 
 
 class Settle(Protocol):

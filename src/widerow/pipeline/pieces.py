@@ -53,6 +53,7 @@ def pieces(job: Job, answer: Callable[[Job, Outcome], None], live: Flags | None 
             permit=None,
             lane=lane,
             refusals=[] if number else job.refusals,  # one of them brings what was refused before
+            received_bytes=0 if number else job.received_bytes if job.received_bytes is not None else job.size,
         )
         for number, (lane, rows) in enumerate(parts)
     ]

@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -31,6 +32,7 @@ from widerow.model.arrays import Flags, lengths
 from widerow.model.batch import Batch
 from widerow.model.errors import NotTheWriter, Refusal, Unavailable, WiderowError, unexpected
 from widerow.model.lane import Lane
+from widerow.model.sizes import batch_bytes
 from widerow.model.times import HOUR, Clock
 from widerow.ops.cores import allowed_cores, shared_core, stay_on
 from widerow.ops.counters import Counters
@@ -40,6 +42,7 @@ from widerow.pipeline.job import Job, Outcome, Sink
 from widerow.pipeline.lanes import Lanes
 from widerow.pipeline.pieces import pieces
 from widerow.pipeline.queue import FairQueue
+from widerow.usage.record import Recorder
 
 log = logging.getLogger(__name__)
 
@@ -76,8 +79,10 @@ class Pipeline:
         dead_letters: DeadLetters | None = None,
         pressure: Pressure | None = None,
         admission: Admission | None = None,
+        usage: Recorder | None = None,
     ) -> None:
         self._sink, self._may_write, self._dead_letters, self._admission = sink, may_write, dead_letters, admission
+        self._usage = usage
         self._clock, self._counters, self._settings = clock, counters, settings
         self.pressure = pressure or Pressure(
             PressureSettings(max_bytes=settings.max_in_flight_bytes, max_backfill_bytes=settings.max_backfill_bytes),
@@ -166,10 +171,11 @@ class Pipeline:
     def _decode(self, job: Job, *, wake: bool = True) -> None:
         try:
             decoded = job.decode()
+            job.seen_us = self._clock.now_us()
             job.batch, refused = check(
                 decoded.batch,
                 job.tenant,
-                now_us=self._clock.now_us(),
+                now_us=job.seen_us,
                 max_future_us=self._settings.max_future_us,
                 only_device=job.only_device,
                 apart=decoded.apart,
@@ -243,6 +249,7 @@ class Pipeline:
         if error:
             # Not being the writer is no fault of the store, nor is what a tenant sent.
             self._failed |= isinstance(error, Unavailable) and not isinstance(error, NotTheWriter)
+            self._record(job, Outcome(error=error))
             self._answer(job, Outcome(error=error))
         else:
             self._worked = True
@@ -252,12 +259,39 @@ class Pipeline:
         outcome = Outcome(decoded - sum(len(r) for r in refused), [*job.refusals, *refused])
         tenant = job.tenant.name
         self._counters.reports.labels(tenant).inc(outcome.accepted)
-        if job.batch is not None and outcome.accepted:
-            self._counters.values.labels(tenant).inc(_values(job.batch, refused))
+        values = _values(job.batch, refused) if job.batch is not None and outcome.accepted else 0
+        if values:
+            self._counters.values.labels(tenant).inc(values)
         for refusal in outcome.refusals:
             self._counters.refused.labels(tenant, refusal.code).inc(len(refusal))
+        self._record(job, outcome, values)
         failed = self._filed(job, outcome.refusals) if outcome.refusals else None
         self._answer(job, Outcome(error=failed) if failed else outcome)
+
+    def _record(self, job: Job, outcome: Outcome, values: int = 0) -> None:
+        """What became of a job, for who asks what a tenant used."""
+        if self._usage is None or job.batch is None:
+            return
+        count = len(job.batch)
+        refusals: Counter[str] = Counter()
+        for refusal in job.refusals if outcome.error else outcome.refusals:
+            refusals[refusal.code] += len(refusal)
+        if job.counted:  # there is nothing new in it, but what this process refuses of it
+            self._usage.refused_later(job.tenant.name, refusals)
+            return
+        self._usage.offered(
+            job.tenant.name,
+            job.lane,
+            count + sum(len(refusal) for refusal in job.refusals),
+            outcome.accepted,
+            values,
+            job.size if job.received_bytes is None else job.received_bytes,
+            refusals,
+            written_bytes=batch_bytes(job.tenant.name, job.batch) * outcome.accepted // count if outcome.accepted else 0,
+            failed=count if outcome.error else 0,
+            weighed=count,
+            at_us=job.seen_us,
+        )
 
     def _answer(self, job: Job, outcome: Outcome) -> None:
         if job.permit is not None:

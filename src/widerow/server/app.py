@@ -139,7 +139,8 @@ class App:
             return route.handler(call)
         if route.roles is None:  # asks nothing of the store: not to wait behind what does
             return await asyncio.get_running_loop().run_in_executor(self._aside, route.handler, call)
-        return await self._in_thread(partial(answered, route, route.handler), call)
+        handler = partial(answered, route, route.handler)
+        return await self._in_thread(partial(_asked, handler) if route.group == "Reading" else handler, call)
 
     async def _in_thread(self, handler: Handler, call: Call) -> Answer:
         if self._busy >= MOST_WAITING:
@@ -149,6 +150,19 @@ class App:
             return await asyncio.get_running_loop().run_in_executor(self._threads, handler, call)
         finally:
             self._busy -= 1
+
+
+def _asked(handler: Handler, call: Call) -> Answer:
+    """Answer a question about telemetry, and record what it came to, also if it was refused."""
+    started, answer = perf_counter(), None
+    try:
+        answer = handler(call)
+        return answer
+    finally:
+        tenant = call.tenant_name()
+        if tenant is not None:
+            rows, size = (answer.rows, len(answer.body)) if answer else (0, 0)
+            call.service.usage.asked(tenant, rows, size, perf_counter() - started)
 
 
 class _Path:

@@ -88,6 +88,8 @@ class Answer:
     body: bytes = b""
     media_type: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    rows: int = 0
+    """How many were read for it, where that is known; of raw answers, how many points it has."""
 
 
 NO_CONTENT = Answer(204)
@@ -240,7 +242,7 @@ def list_answer(call: Call, key: str, records: Sequence[Mapping[str, Any]], foll
 
 def points_answer(call: Call, points: Points, following: str | None = None) -> Answer:
     body = encode_points(points, call.media_type, next_cursor=following, epoch=call.query.text("epoch"))
-    return Answer(200, body, call.media_type, _cursor(following))
+    return Answer(200, body, call.media_type, _cursor(following), len(points))
 
 
 def reply_answer(call: Call, reply: Reply, budget: Budget) -> Answer:
@@ -250,7 +252,7 @@ def reply_answer(call: Call, reply: Reply, budget: Budget) -> Answer:
     headers = {USED_HEADER: used_text(reply)}
     if reply.missing:
         headers[MISSING_HEADER] = missing_text(reply)
-    return Answer(200, body, call.media_type, headers)
+    return Answer(200, body, call.media_type, headers, budget.read)
 
 
 def _cursor(following: str | None) -> dict[str, str]:

@@ -134,7 +134,17 @@ class Write:
         future = self._completions.future()
         origin = Origin("http", media_type, precision, packed, body, caller.device)
         done = partial(self._completions.put, future)
-        job = Job(tenant, size, decode, done, caller.device or None, lane, whole=self._kind.lines, origin=origin)
+        job = Job(
+            tenant,
+            size,
+            decode,
+            done,
+            caller.device or None,
+            lane,
+            whole=self._kind.lines,
+            origin=origin,
+            received_bytes=len(body),
+        )
         self._pipeline.submit(job, wake=False)
         self._herald.announce()
         return await future

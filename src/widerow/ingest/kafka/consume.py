@@ -230,6 +230,7 @@ class Stream:
                 lambda: or_rejected(lambda: self._receiver.decode(pack)),
                 lambda outcome: self._finished.put((pack, outcome)),
                 lane=self._lane,
+                counted=bool(pack.sent_us),  # by the front that made its messages
             )
             self._pipeline.submit(job, wake=False)
         except WiderowError as error:
