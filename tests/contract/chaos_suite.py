@@ -7,9 +7,10 @@ from random import Random
 
 import numpy as np
 
-from contract.rollup_suite import DEVICES, NOW, Site
+from contract.rollup_suite import DEVICES, NOW, Site, check_stored
 from widerow.engine.memory import MemoryEngine
 from widerow.engine.port import Engine
+from widerow.model.batch import reports_of
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, ManualClock, whole_ms
@@ -48,6 +49,7 @@ def check_chaos(engine: Engine, clock: ManualClock, seed: int, tenant: Tenant) -
     want = alone.records()
     assert len(want) > 1000
     assert site.records() == want
+    check_stored(site, alone, reports_of(truth))
 
 
 class ChaosSuite:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any, TypeAlias
@@ -28,7 +29,7 @@ from widerow.rollup.store import Rollups
 from widerow.rollup.verify import Finding, Kind, Verifier
 from widerow.rollup.versions import Versions
 from widerow.rollup.windows import Windows, WindowSettings
-from widerow.schema.rollups import LEVELS, Level, fleet, fleet_partials
+from widerow.schema.rollups import DAYS, HOURS, LEVELS, Level, fleet, fleet_partials
 from widerow.schema.shards import SHARDS
 from widerow.schema.table import Table
 from widerow.schema.tables import TABLES
@@ -75,7 +76,10 @@ class Site:
             type_tags(self.catalog.attributes),
             versions,
         )
-        self.fleet = Fleet(self.engine, self.rollups, self.roller.fleet, self.catalog, self.clock, versions)
+        self.counts = self.roller.counts
+        self.fleet = Fleet(
+            self.engine, self.rollups, self.roller.fleet, self.catalog, self.clock, versions, counts=self.counts
+        )
         self.roller.recover()
 
     def write(self, reports: list[Report] | Batch, *, written: bool = True, fresh: Names | None = None) -> None:
@@ -113,6 +117,26 @@ class Site:
                             assert key not in found
                             found[key] = rows.cells.texts.bytes_at(int(rows.cells.text[c]))
         return found
+
+    def stored(self, level: Level, starts: Iterable[int]) -> dict[tuple[str, int], tuple[int, ...]]:
+        """(device, window) -> reports, and what they and what is rolled from them take."""
+        found: dict[tuple[str, int], tuple[int, ...]] = {}
+        for start_us in starts:
+            for shard in range(SHARDS):
+                for part in self.counts.of_shard(self.tenant, level, start_us, shard):
+                    columns = (part.device.to_list(), part.reports.tolist(), part.sizes.tolist())
+                    for device, reports, sizes in zip(*columns, strict=True):
+                        assert (device, start_us) not in found
+                        found[device, start_us] = (reports, *sizes)
+        return found
+
+    def sums(self, level: Level) -> dict[int, list[int]]:
+        """Window -> devices, reports and sizes of all shards together; without those that have nothing."""
+        found: dict[int, list[int]] = {}
+        for starts, rows in self.counts.sums(self.tenant, level, TimeSpan(NOW - 40 * DAY, NOW + DAY)):
+            for start_us, row in zip(starts.tolist(), rows.tolist(), strict=True):
+                found[start_us] = [a + b for a, b in zip(found.get(start_us, [0] * len(row)), row, strict=True)]
+        return {start_us: row for start_us, row in found.items() if any(row)}
 
     def fleet_records(self) -> Records:
         """(table, key, kind, name) -> text or record: all cells of the fleet's hours and of those of its shards."""
@@ -173,6 +197,23 @@ def check_law(engine: Engine, clock: ManualClock, history: list[Action], tenant:
     assert site.records() == alone.records()
     assert site.roller.fleet.pending() == {}
     assert site.fleet_records() == alone.fleet_records()
+    check_stored(site, alone, [report for batch in sent for report in batch])
+
+
+def check_stored(site: Site, alone: Site, sent: Iterable[Report]) -> None:
+    """What is counted as stored is what was sent, each time of a device once, and adds up."""
+    ledger = Counter((device, at - at % HOUR) for device, at in {(r.device, r.time_us) for r in sent})
+    hours = {hour_us for _, hour_us in ledger}
+    stored = site.stored(HOURS, hours)
+    assert {key: counted[0] for key, counted in stored.items()} == ledger
+    assert stored == alone.stored(HOURS, hours)
+    for level in (HOURS, DAYS):
+        assert site.sums(level) == alone.sums(level)
+        each = site.stored(level, {at - at % level.width_us for at in hours})
+        assert {start_us: row[1:] for start_us, row in site.sums(level).items()} == {
+            start_us: [sum(column) for column in zip(*(row for (_, at), row in each.items() if at == start_us), strict=True)]
+            for start_us in {at for _, at in each}
+        }
 
 
 def any_history(random: Random) -> list[Action]:

@@ -22,7 +22,7 @@ from widerow.model.times import DAY, HOUR, Clock, TimeSpan, whole_ms
 from widerow.rollup.marks import Marks
 from widerow.rollup.roll import Roller
 from widerow.rollup.store import Rollups
-from widerow.schema.rollups import HOURS, LEVELS, MINUTES, Level
+from widerow.schema.rollups import DAYS, HOURS, LEVELS, MINUTES, Level
 from widerow.telemetry.erasure import Mark
 
 _AHEAD_US = 366 * DAY
@@ -40,24 +40,28 @@ class Eraser:
         for device in devices:
             if mark.whole:
                 if tenant is not None:
-                    self._mark_fleet(tenant, device, self._hours(tenant, device, mark))
+                    hours, days = (self._starts(tenant, device, mark, level) for level in (HOURS, DAYS))
+                    for level, starts in ((HOURS, hours), (DAYS, days)):
+                        self._roller.counts.forget_device(tenant, device, level, starts, mark)
+                    self._mark_fleet(tenant, device, np.union1d(hours, days))  # what days come to is summed up with hours
                 self._remove(name, device, mark, LEVELS)
             elif tenant is not None:
                 self._roll_again(tenant, device, mark)
 
-    def _hours(self, tenant: Tenant, device: str, mark: Mark) -> Ints:
-        """The hours of a device that have a record of what was erased. What the mark hides from readers, too."""
-        span = TimeSpan(max(0, mark.span.start_us - HOUR + 1), min(mark.span.stop_us, self._clock.now_us() + _AHEAD_US))
+    def _starts(self, tenant: Tenant, device: str, mark: Mark, level: Level) -> Ints:
+        """The hours or days of a device that have a record of what was erased. What the mark hides from readers, too."""
+        start_us = max(0, mark.span.start_us - level.width_us + 1)
+        span = TimeSpan(start_us, min(mark.span.stop_us, self._clock.now_us() + _AHEAD_US))
         metrics = [mark.metric] if mark.metric else None
         found = [
             np.asarray(rows.keys["start_us"])
-            for table, part, keys in self._rollups.places(tenant, [device], HOURS, span, beyond_us=GUARD_US)
+            for table, part, keys in self._rollups.places(tenant, [device], level, span, beyond_us=GUARD_US)
             for rows in self._engine.scan(table, keys, Span(part.start_us, part.stop_us), columns=metrics)
         ]
         return np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
 
     def _roll_again(self, tenant: Tenant, device: str, mark: Mark) -> None:
-        hours = self._hours(tenant, device, mark)
+        hours = self._starts(tenant, device, mark, HOURS)
         has_raw = np.array([self._roller.has_raw(tenant, hour_us) for hour_us in hours.tolist()], np.bool_)
         if has_raw.any():
             self._marks.again(tenant.name, device, hours[has_raw])

@@ -23,6 +23,7 @@ from widerow.model.tags import with_tags
 from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import DAY, HOUR, MS, Clock, TimeSpan, whole_ms
 from widerow.rollup.backlog import Backlog, units_of
+from widerow.rollup.counts import Counts
 from widerow.rollup.crew import CrewSettings
 from widerow.rollup.fleet_store import FleetStore
 from widerow.rollup.fleet_summary import NOTHING, TYPE, FleetSummary, first_types, hours_of_devices, summary_of_fleets
@@ -30,7 +31,7 @@ from widerow.rollup.roll import Rolled
 from widerow.rollup.store import Rollups
 from widerow.rollup.unit import Unit
 from widerow.rollup.versions import Versions
-from widerow.schema.rollups import DIRTY, DIRTY_FLEET, HOURS
+from widerow.schema.rollups import DAYS, DIRTY, DIRTY_FLEET, HOURS
 from widerow.schema.shards import SHARDS, shard_of
 from widerow.telemetry.erasure import Mark
 
@@ -97,9 +98,12 @@ class Fleet:
         clock: Clock,
         versions: Versions | None = None,
         crew: CrewSettings | None = None,
+        counts: Counts | None = None,
     ) -> None:
-        """`backlog` is the roller's: hours that were rolled mark their fleet there. `crew`: others roll, too."""
-        self._crew = crew
+        """`backlog` is the roller's: hours that were rolled mark their fleet there. `crew`: others roll, too. `counts`: what
+        is stored of devices, to be summed up with them.
+        """
+        self._crew, self._counts = crew, counts
         self._engine, self._rollups, self._backlog, self._clock = engine, rollups, backlog, clock
         self._devices = catalog.devices
         self.store = FleetStore(engine, clock)
@@ -135,6 +139,9 @@ class Fleet:
                 summary, devices = self.shard_says(tenant, hour_us, shard)
                 self.store.put_partial(tenant, shard, hour_us, summary, version_us)
                 count += devices
+                if self._counts:
+                    self._counts.sum_up(tenant, HOURS, hour_us, [shard], version_us)
+                    self._counts.sum_up(tenant, DAYS, hour_us - hour_us % DAY, [shard], version_us)
             self.store.put_hour(tenant, hour_us, self.fleet_says(tenant, hour_us), version_us)
         return count
 

@@ -47,11 +47,11 @@ class Gathered:
         """`time` is the key column that says when; cells are of the kinds from the first to the last of `kinds`."""
         chunks = [rows for rows in chunks if len(rows)]
         self._chunks = chunks
-        device = _devices(chunks)
+        device = devices_of(chunks)
         self._row_us = _column([np.asarray(rows.keys[time]) for rows in chunks], np.int64)
         begin_us = steps(self._row_us) if callable(steps) else self._row_us - self._row_us % steps
         # Windows of devices, in their order; each row is in one of them.
-        row = _in_order(device.codes, self._row_us)
+        row = in_order_of_time(device.codes, self._row_us)
         codes, begins = device.codes[row], begin_us[row]
         first = np.ones(len(row), np.bool_)
         first[1:] = (codes[1:] != codes[:-1]) | (begins[1:] != begins[:-1])
@@ -175,7 +175,7 @@ def _dictionary(parts: Sequence[Names]) -> tuple[Names, Codes, Ints]:
     return every.names, every.codes, base
 
 
-def _devices(chunks: Sequence[Rows]) -> Coded:
+def devices_of(chunks: Sequence[Rows]) -> Coded:
     """Of each row; equal codes mean equal devices."""
     columns = [_names(rows) for rows in chunks]
     names, base = _stacked([column.names for column in columns])
@@ -184,7 +184,7 @@ def _devices(chunks: Sequence[Rows]) -> Coded:
     return Coded(distinct, codes[of_row + np.repeat(base, [len(rows) for rows in chunks])])
 
 
-def _in_order(device: Codes, time_us: Ints) -> Ints:
+def in_order_of_time(device: Codes, time_us: Ints) -> Ints:
     """Rows by device and time."""
     if len(device) == 0:
         return np.zeros(0, np.int64)

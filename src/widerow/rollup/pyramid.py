@@ -75,7 +75,8 @@ class Pyramid:
         self.roller = Roller(
             engine, telemetry, self.rollups, self.marks, clock, self.windows, tagged, crew=settings.crew, told=told
         )
-        self.fleet = Fleet(engine, self.rollups, self.roller.fleet, catalog, clock, crew=settings.crew)
+        self.counts = self.roller.counts
+        self.fleet = Fleet(engine, self.rollups, self.roller.fleet, catalog, clock, crew=settings.crew, counts=self.counts)
         self._eraser = Eraser(engine, self.rollups, self.marks, self.roller, clock)
         self.verifier = Verifier(engine, telemetry, self.rollups, clock)
         self.fleet_verifier = FleetVerifier(self.fleet, self.verifier, telemetry.erasure, clock)
@@ -178,4 +179,5 @@ class Pyramid:
         self._eraser.purge(tenant, mark, devices, name)
         if mark.whole and not mark.device:
             self.fleet.purge(name, mark)
+            self.counts.forget_tenant(name, mark)
         self.fleet.settled(name, mark)

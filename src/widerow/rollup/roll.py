@@ -17,12 +17,14 @@ import numpy as np
 
 from widerow.engine.port import Engine, Span
 from widerow.engine.rows import Rows
+from widerow.model.arrays import Flags
 from widerow.model.errors import Unavailable
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import DAY, HOUR, MS, Clock, TimeSpan, whole_ms
 from widerow.rollup.aggregate import coarser_of, minutes_of
 from widerow.rollup.backlog import Backlog
+from widerow.rollup.counts import NOTHING_COUNTED, Counted, Counts, count_raw
 from widerow.rollup.crew import CrewSettings
 from widerow.rollup.dirt import Dirt
 from widerow.rollup.marks import Marks
@@ -78,6 +80,7 @@ class Roller:
         self.between: Callable[[], None] = lambda: None
         """Called between the parts of a roll, which may take seconds."""
         self._versions = versions or Versions(clock)
+        self.counts = Counts(engine, clock, telemetry.erasure)
 
     def recover(self) -> None:
         """Learn what processes before this one left to be rolled."""
@@ -104,7 +107,7 @@ class Roller:
         rows = windows.close(name, before_us=before_us)
         if not rows:
             return 0
-        written = False
+        written, kept = False, list[Rows]()
         try:
             self._spoil_repeated(name, rows)
             version_us = self._versions.next()
@@ -114,7 +117,7 @@ class Roller:
             self._engine.write(self._rollups.changes(tenant, MINUTES, minutes))
             written = True
         finally:
-            windows.closed(name, rows, written=written)
+            windows.closed(name, rows, written=written, kept=kept)
         return sum(len(part) for part in rows)
 
     def _spoil_repeated(self, tenant: str, rows: Sequence[Rows]) -> None:
@@ -134,17 +137,18 @@ class Roller:
         """Roll units of one hour."""
         hour = TimeSpan(units[0].start_us, units[0].start_us + HOUR)
         taken = self._marks.take(*units)
-        whole = np.zeros(len(taken.devices), np.bool_)
+        whole, counted = np.zeros(len(taken.devices), np.bool_), NOTHING_COUNTED
         if self._windows is not None:
             self.close(tenant, before_us=hour.stop_us)
-            whole = self._windows.take(tenant.name, hour.start_us, taken.devices)
-            if self._erased(tenant.name, hour):
-                whole[:] = False
+            whole, counted = self._windows.take(tenant.name, hour.start_us, taken.devices)
+            left = ~self._some_erased(tenant.name, hour, taken.devices)
+            whole, counted = whole & left, counted.take(left[whole])
         devices = np.array(taken.devices, object)
         try:
-            for some in _parts(devices[whole].tolist(), _MINUTES_AT_ONCE):
+            for i, some in enumerate(_parts(devices[whole].tolist(), _MINUTES_AT_ONCE)):
                 self.between()
-                self._roll_minutes(tenant, hour, some)
+                here = i * _MINUTES_AT_ONCE + np.arange(len(some))
+                self._roll_minutes(tenant, hour, some, counted.take(here))
             for some in _parts(devices[~whole].tolist(), _AT_ONCE) if self.has_raw(tenant, hour.start_us) else ():
                 self.between()
                 self._roll_raw(tenant, hour, some)
@@ -169,6 +173,12 @@ class Roller:
             for mark in self._telemetry.erasure.marks(tenant).partial
         )
 
+    def _some_erased(self, tenant: str, hour: TimeSpan, devices: Sequence[str]) -> Flags:
+        """Of which devices that may be so; and those that were erased whole, and are there again."""
+        if self._erased(tenant, hour):
+            return np.ones(len(devices), np.bool_)
+        return self._telemetry.erasure.marks(tenant).erased_us(Names.of(devices)) > hour.start_us - DAY
+
     def _roll_raw(self, tenant: Tenant, hour: TimeSpan, devices: Sequence[str]) -> None:
         version_us = self._versions.next()
         raw = self._telemetry.read_many(tenant, devices, hour, beyond_us=GUARD_US)
@@ -178,13 +188,15 @@ class Roller:
         if self._telemetry.erasure.marks(tenant.name).any():
             for level in (MINUTES, HOURS):
                 self._clear(tenant, devices, level, hour, version_us)
-        self._write_hours(tenant, hour, devices, version_us, self._rollups.changes(tenant, MINUTES, minutes), hours)
+        beneath = self._rollups.changes(tenant, MINUTES, minutes)
+        counted = count_raw(raw, devices)
+        self._write_hours(tenant, hour, devices, version_us, beneath, hours, [minutes], counted)
 
-    def _roll_minutes(self, tenant: Tenant, hour: TimeSpan, devices: Sequence[str]) -> None:
+    def _roll_minutes(self, tenant: Tenant, hour: TimeSpan, devices: Sequence[str], counted: Counted) -> None:
         version_us = self._versions.next()
         minutes = self._rollups.read(tenant, devices, MINUTES, hour, beyond_us=GUARD_US)
         hours = coarser_of(tenant.name, minutes, HOURS, version_us=version_us)
-        self._write_hours(tenant, hour, devices, version_us, [], hours)
+        self._write_hours(tenant, hour, devices, version_us, [], hours, minutes, counted)
 
     def _write_hours(
         self,
@@ -192,17 +204,22 @@ class Roller:
         hour: TimeSpan,
         devices: Sequence[str],
         version_us: int,
-        minutes: list[tuple[Table, Rows]],
+        beneath: list[tuple[Table, Rows]],
         hours: Rows,
+        minutes: Sequence[Rows],
+        counted: Counted,
     ) -> None:
+        """`beneath` is to be written with the hours; `minutes` are what these are from."""
+        tagged = self._tagged(tenant.name, hours)
         name, day_us = tenant.name, hour.start_us - hour.start_us % DAY
         marked_us = max(version_us, whole_ms(self._clock.now_us()))
         self._engine.write(
             [
                 (DIRTY_DAYS, self.days.marks(name, day_us, devices, marked_us)),
                 (DIRTY_FLEET, self.fleet.marks(name, hour.start_us, devices, marked_us)),
-                *minutes,
-                *self._rollups.changes(tenant, HOURS, self._tagged(tenant.name, hours)),
+                *beneath,
+                *self._rollups.changes(tenant, HOURS, tagged),
+                self.counts.hour(tenant, hour.start_us, devices, counted, minutes, tagged, version_us),
             ]
         )
         if self._crew and self._clock.now_us() > marked_us + self._crew.longest_us:
@@ -221,7 +238,9 @@ class Roller:
             days = coarser_of(tenant.name, hours, DAYS, version_us=version_us)
             if self._telemetry.erasure.marks(tenant.name).any():
                 self._clear(tenant, some, DAYS, span, version_us)
-            self._engine.write(self._rollups.changes(tenant, DAYS, days))
+            counted = self.counts.day(tenant, span.start_us, some, days, version_us)
+            self._engine.write([*self._rollups.changes(tenant, DAYS, days), counted])
+        self.counts.sum_up(tenant, DAYS, span.start_us, [unit.shard for unit in units], self._versions.next())
         self.days.finish(units, taken_us)
         return Rolled(len(devices))
 

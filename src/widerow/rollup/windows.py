@@ -25,8 +25,11 @@ from widerow.model.intern import NameTable
 from widerow.model.kernel import kernel
 from widerow.model.names import Coded, Names
 from widerow.model.times import HOUR, MINUTE, SECOND, Clock
+from widerow.rollup.counts import Counted, of_rows
 
 _MAX_DEVICES = 1 << 24
+_COUNTED_HOURS = 4
+"""Hours whose reports are counted here. Those before them are counted when they are rolled, from the store."""
 _ROW_BYTES = 64
 _CELL_BYTES = 20
 """What a row and a cell take in memory, about."""
@@ -75,6 +78,8 @@ class _Devices:
     """Hours, and the first minute of each of which a report waits or is being written."""
     taken_us: int = -1
     """The last hour that was taken for rolling. What was stale of it is no longer known."""
+    counted: dict[int, tuple[Ints, Ints, Ints]] = field(default_factory=dict)
+    """Hours, and of the devices the reports of minutes that were closed, their values, and the bytes of these."""
 
     def ids(self, names: Names) -> Codes:
         ids = self.table.add(names)
@@ -93,6 +98,26 @@ class _Devices:
         """These hours of these devices (pairs) are stale."""
         for hour in np.unique(hour_us).tolist():
             self.stale.setdefault(hour, []).append(np.unique(ids[hour_us == hour]))
+
+    def count(self, rows: Rows) -> None:
+        """Reports of minutes that were written."""
+        ids, minute_us = _ids(self, rows), _minutes(rows)
+        hour_us = minute_us - minute_us % HOUR
+        _, values, payload = of_rows(rows)
+        for hour in np.unique(hour_us).tolist():
+            here = hour_us == hour
+            had = self.counted.get(hour)
+            counted = (
+                np.bincount(ids[here], minlength=len(self.table)),
+                np.bincount(ids[here], weights=values[here], minlength=len(self.table)).astype(np.int64),
+                np.bincount(ids[here], weights=payload[here], minlength=len(self.table)).astype(np.int64),
+            )
+            if had is not None:
+                for new, old in zip(counted, had, strict=True):
+                    new[: len(old)] += old
+            self.counted[hour] = counted
+        for hour in sorted(self.counted)[:-_COUNTED_HOURS]:
+            del self.counted[hour]
 
     def alone(self, ids: Codes) -> int:
         """From which event time on all reports of all these devices were written by this process. A device that is not
@@ -211,8 +236,10 @@ class Windows:
             self._bytes -= freed
         return closing
 
-    def closed(self, tenant: str, rows: Sequence[Rows], *, written: bool) -> None:
-        """The minutes of these rows, which are all that `close` gave, are durable; or their write failed."""
+    def closed(self, tenant: str, rows: Sequence[Rows], *, written: bool, kept: Sequence[Rows] = ()) -> None:
+        """The minutes of these rows, which are all that `close` gave, are durable; or their write failed. `kept`: what of
+        them was not erased meanwhile.
+        """
         with self._sorting:
             known = self._tenants[tenant]
             for part in rows:
@@ -220,6 +247,8 @@ class Windows:
                 np.maximum.at(known.closed_us, ids, minute_us + MINUTE)
                 if not written:
                     known.spoil(ids, minute_us - minute_us % HOUR)
+            for part in kept if written else ():
+                known.count(part)
             known.open_us = {}
             for chunk in known.waiting:
                 _lower(known.open_us, chunk.first_us)
@@ -267,9 +296,9 @@ class Windows:
             self._spoiled.setdefault(tenant, []).append((device, hour_us))
             _lower(self._open_us.setdefault(tenant, {}), dict(zip(hours, hours, strict=True)))
 
-    def take(self, tenant: str, hour_us: int, devices: Sequence[str]) -> Flags:
-        """Which of the devices have an hour that is whole: its minutes are all in the store. Its reports that come later are
-        late ones. Everything before the end of the hour must have been closed.
+    def take(self, tenant: str, hour_us: int, devices: Sequence[str]) -> tuple[Flags, Counted]:
+        """Which of the devices have an hour that is whole: its minutes are all in the store; and what was counted of these.
+        Its reports that come later are late ones. Everything before the end of the hour must have been closed.
         """
         with self._sorting:
             known = self._take_in(tenant)
@@ -283,7 +312,12 @@ class Windows:
                     known.stale[hour_us] = [others.astype(np.int32)]
             known.closed_us[ids] = np.maximum(known.closed_us[ids], hour_us + HOUR)
             known.taken_us = max(known.taken_us, hour_us)
-        return whole
+            counted = known.counted.get(hour_us)
+            if counted is None:
+                whole[:] = False
+                counted = (np.zeros(0, np.int64),) * 3
+            whole &= ids < len(counted[0])
+            return whole, Counted(*(column[ids[whole]] for column in counted))
 
     def _take_in(self, tenant: str) -> _Devices:
         """Sort what came in: what is late or may not be relied on makes its hour stale, the rest waits. By who holds
