@@ -93,6 +93,14 @@ class QuotaExceeded(Rejected):
             retry_after_s,
         )
 
+    @property
+    def reports_code(self) -> str:
+        """With which reports are refused one by one for the same reason."""
+        return _CODES_OF_LIMITS.get(self.limit, self.code)
+
+
+_CODES_OF_LIMITS = {"writes_per_s": "writes-limit", "storage_bytes": "storage-limit", "series": "series-limit"}
+
 
 class QueryLimit(Rejected):
     """A question would read, take or answer more than it may. Asking for less helps; asking again does not."""

@@ -30,7 +30,7 @@ from widerow.admit.admission import Admission
 from widerow.admit.pressure import Pressure, PressureSettings
 from widerow.model.arrays import Flags, lengths
 from widerow.model.batch import Batch
-from widerow.model.errors import NotTheWriter, Refusal, Unavailable, WiderowError, unexpected
+from widerow.model.errors import NotTheWriter, QuotaExceeded, Refusal, Unavailable, WiderowError, unexpected
 from widerow.model.lane import Lane
 from widerow.model.sizes import batch_bytes
 from widerow.model.times import HOUR, Clock
@@ -214,6 +214,7 @@ class Pipeline:
         try:
             job.batch, refused = admission.admit(job.tenant, job.batch, job.lane, whole=job.whole)
         except WiderowError as error:
+            self._record(job, Outcome(error=error))
             self._answer(job, Outcome(error=error))
             return False
         job.refusals += refused
@@ -272,13 +273,19 @@ class Pipeline:
         """What became of a job, for who asks what a tenant used."""
         if self._usage is None or job.batch is None:
             return
-        count = len(job.batch)
-        refusals: Counter[str] = Counter()
-        for refusal in job.refusals if outcome.error else outcome.refusals:
+        count, error = len(job.batch), outcome.error
+        refusals, limits = Counter[str](), Counter[str]()
+        for refusal in job.refusals if error else outcome.refusals:
             refusals[refusal.code] += len(refusal)
+            if refusal.spent:
+                limits[refusal.spent.limit] += len(refusal)
         if job.counted:  # there is nothing new in it, but what this process refuses of it
             self._usage.refused_later(job.tenant.name, refusals)
             return
+        weighed = count + sum(len(refusal) for refusal in job.refusals if refusal.spent)
+        if isinstance(error, QuotaExceeded):  # all of it
+            refusals[error.reports_code] += count
+            limits[error.limit] += count
         self._usage.offered(
             job.tenant.name,
             job.lane,
@@ -287,9 +294,10 @@ class Pipeline:
             values,
             job.size if job.received_bytes is None else job.received_bytes,
             refusals,
+            limits=limits,
             written_bytes=batch_bytes(job.tenant.name, job.batch) * outcome.accepted // count if outcome.accepted else 0,
-            failed=count if outcome.error else 0,
-            weighed=count,
+            failed=count if isinstance(error, Unavailable) else 0,
+            weighed=weighed,
             at_us=job.seen_us,
         )
 
