@@ -302,6 +302,13 @@ class Mqtt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
+    refresh_s: int = _setting(5, "How often what tenants have stored is read again, where that is limited.", low=1, high=600)
+    disk_percent: int = _setting(
+        100,
+        "Cassandra, Bigtable: what is on disk of what is accounted, which is uncompressed and counted once. RocksDB tells.",
+        low=1,
+        high=2000,
+    )
     flush_s: int = _setting(10, "How often recorded use is written; a crash loses as much.", low=1, high=3600)
     keep_days: int = _setting(400, "How long the use of an hour is kept.", low=1, high=800)
     detail_days: int = _setting(

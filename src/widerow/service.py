@@ -55,6 +55,7 @@ from widerow.telemetry.placement import Epoch, declared_epoch
 from widerow.telemetry.store import Telemetry, TelemetrySettings
 from widerow.usage.record import Recorder, UsageSettings
 from widerow.usage.recorded import Recorded
+from widerow.usage.storage import StorageSettings, StorageUse
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,7 @@ class Service:
     audit: Audit
     usage: Recorder
     recorded: Recorded
+    storage: StorageUse
     keeper: Keeper | None = None
     """Of the writer's lease, where there is one: on a store that processes share."""
     adapting: Adapting | None = None
@@ -150,8 +152,9 @@ class Service:
             controls = Controls(engine, clock, refresh_us=refresh_us)
             # Of a store's writers there is one; of the fronts of a log there may be many, and they have limits together.
             shares = Shares(engine, clock) if shared and sink is not None else None
-            admission = Admission(controls, clock, counters, shares)
-            usage = Recorder(engine, clock, _process_name(clock), usage_settings(config))
+            usage, recorded = Recorder(engine, clock, _process_name(clock), usage_settings(config)), Recorded(engine, clock)
+            storage = StorageUse(engine, clock, pyramid.counts, usage, recorded, storage_settings(config))
+            admission = Admission(controls, clock, counters, shares, storage.bytes)
             pipeline = Pipeline(
                 sink(catalog, counters) if sink else to_store,
                 clock,
@@ -193,7 +196,8 @@ class Service:
                 admission,
                 Audit(engine, clock, counters, keep_us=config.audit.keep_days * DAY, most_a_day=config.audit.max_per_day),
                 usage,
-                Recorded(engine, clock),
+                recorded,
+                storage,
                 keeper,
             )
             if keeper:
@@ -206,6 +210,7 @@ class Service:
             pyramid.start()
             admission.start()
             usage.start()
+            storage.start()
         except BaseException:
             if keeper:
                 keeper.stop()
@@ -222,6 +227,7 @@ class Service:
         self.pipeline.close()
         self.admission.stop()
         self.dead_letters.close()
+        self.storage.stop()
         self.usage.close()
         self.pyramid.stop()
         if self.keeper:
@@ -329,6 +335,7 @@ class Service:
                     self.catalog.online.forget_all(tenant, mark.version_us)
                     self.catalog.metrics.delete_all(tenant)
                 self.telemetry.erasure.finish(tenant, mark, place)
+                self.storage.forget(tenant)
             return len(unfinished)
 
     def leads(self) -> bool:
@@ -424,6 +431,10 @@ def usage_settings(config: Config) -> UsageSettings:
     return UsageSettings(
         flush_s=float(usage.flush_s), keep_us=usage.keep_days * DAY, detail_us=min(usage.detail_days, usage.keep_days) * DAY
     )
+
+
+def storage_settings(config: Config) -> StorageSettings:
+    return StorageSettings(refresh_s=float(config.usage.refresh_s), disk_ratio=config.usage.disk_percent / 100)
 
 
 def _process_name(clock: Clock) -> str:

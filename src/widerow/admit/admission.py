@@ -37,6 +37,8 @@ _DEVICE_BURST_S = 10
 _LEAST_BURST = 10
 """Reports that any device may send at once: what it kept while it was out of reach for a moment."""
 _EVERY_S = 1.0
+_FULL_S = 60.0
+"""When to look again whether something expired or was deleted."""
 
 
 class Admission:
@@ -48,9 +50,11 @@ class Admission:
         clock: Clock,
         counters: Counters,
         shares: Shares | None = None,
+        stored: Callable[[Tenant], int] = lambda _tenant: 0,
     ) -> None:
-        """`shares`: with whom limits are shared; None: they are all this process's."""
+        """`shares`: with whom limits are shared; None: they are all this process's. `stored`: the bytes that a tenant has."""
         self._controls, self._clock, self._counters, self._shares = controls, clock, counters, shares
+        self._stored = stored
         self._gates: dict[str, _Gate] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -77,7 +81,9 @@ class Admission:
             gate = self._gates.setdefault(tenant.name, _Gate())
         refusals: list[Refusal] = []
         gate.learn(self._controls, tenant.name, self._clock.now_us())
-        if gate.limits_devices:
+        if tenant.limits.storage_bytes and len(batch):
+            batch = self._by_storage(tenant, batch, refusals, whole=whole)
+        if gate.limits_devices and len(batch):
             batch = self._by_device(tenant, gate, batch, refusals)
         if tenant.limits.writes_per_s and len(batch):
             batch = self._by_tenant(tenant, gate, batch, lane, refusals, whole=whole)
@@ -111,6 +117,27 @@ class Admission:
         )
         spent = Spent("device_reports_per_s", allowed, seen, wait_s)
         return _without(batch, over, refusals, "device-rate", reason, spent)
+
+    def _by_storage(self, tenant: Tenant, batch: Batch, refusals: list[Refusal], *, whole: bool) -> Batch:
+        """First, since it is all or nothing: what cannot be stored should spend nothing else."""
+        mode, allowed = tenant.mode("storage_bytes"), tenant.limits.storage_bytes
+        if mode is LimitMode.OFF:
+            return batch
+        seen = self._stored(tenant)
+        if seen < allowed:
+            return batch
+        if mode is LimitMode.SHADOW:
+            self._counters.shadowed.labels(tenant.name, "storage_bytes").inc(len(batch))
+            return batch
+        if whole:
+            self._counters.refused.labels(tenant.name, "storage-limit").inc(len(batch))
+            raise QuotaExceeded(tenant.name, "storage_bytes", allowed, seen, _FULL_S)
+        reason = (
+            f"{tenant.name} has stored {seen:,} bytes, and may store {allowed:,} (limits.storage_bytes): "
+            f"delete devices, keep data for a shorter time, or have the limit raised"
+        )
+        every = np.ones(len(batch), np.bool_)
+        return _without(batch, every, refusals, "storage-limit", reason, Spent("storage_bytes", allowed, seen, _FULL_S))
 
     def _by_tenant(
         self, tenant: Tenant, gate: _Gate, batch: Batch, lane: Lane, refusals: list[Refusal], *, whole: bool

@@ -9,14 +9,14 @@ Rule 3: one lock. A scan takes what it will show while it holds it, and makes th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from struct import pack
 from threading import Lock
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from widerow.engine.port import ALL, Definition, EngineStats, Expired, Features, Span
+from widerow.engine.port import ALL, Definition, EngineStats, Expired, Features, Span, TableSize
 from widerow.engine.rows import NEVER, Column, Cursor, Key, Row, Rows
 from widerow.model.arrays import Flags
 from widerow.model.batch import CellKind, Cells
@@ -233,6 +233,9 @@ class MemoryEngine:
             ends = {(name, _window_end_us(self._tables[name], at)) for name, stored in self._data.items() for at in stored}
             windows = sum(1 for _, end_us in ends if end_us != NEVER)
             return EngineStats(writes=self._writes, tables=len(self._tables), windows=windows)
+
+    def sizes(self) -> Mapping[str, TableSize]:
+        return {}  # there are no files
 
     def close(self) -> None:
         pass

@@ -6,7 +6,7 @@ policy: no rollup, quota, cache of answers or hidden retry. The laws are in `eng
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -75,6 +75,14 @@ class EngineStats:
     tables: int = 0
     windows: int = 0
     detail: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TableSize:
+    """What a table takes in files, and what it would without compression: keys and values alone."""
+
+    file_bytes: int
+    plain_bytes: int
 
 
 class Engine(Protocol):
@@ -159,6 +167,11 @@ class Engine(Protocol):
         """
 
     def stats(self) -> EngineStats: ...
+
+    def sizes(self) -> Mapping[str, TableSize]:
+        """By name of the table, as far as the engine knows: of what is in files, which the newest rows may not be. What was
+        replaced or removed is part of it until files are written anew.
+        """
 
     def close(self) -> None:
         """Everything acknowledged stays. Closing twice is harmless."""

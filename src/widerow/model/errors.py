@@ -201,6 +201,8 @@ REFUSAL_CODES = {
     "unknown-device": "The tenant does not register devices on their first report, and this one is not registered.",
     "device-limit": "The tenant has as many devices as `limits.devices` allows.",
     "writes-limit": "The tenant has sent more than `limits.writes_per_s` allows. Waiting helps: the refusal says how long.",
+    "storage-limit": "The tenant has stored as many bytes as `limits.storage_bytes` allows.",
+    "series-limit": "The report has a metric that its device never had, and `limits.series` allows no more of these.",
     "device-rate": "The device has sent more than its profile's `max_reports_per_s`, or what was set for it, allows.",
     "wrong-device": "The token or the topic is of one device only, and this is another.",
     "too-large": "The report is larger, or its message holds more reports, than one message may.",

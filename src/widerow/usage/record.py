@@ -68,11 +68,12 @@ class Recorder:
     """Safe to share between threads. A thread flushes now and then, once started."""
 
     def __init__(self, engine: Engine, clock: Clock, process: str, settings: UsageSettings | None = None) -> None:
-        self._engine, self._clock, self._process = engine, clock, process
+        self._engine, self._clock, self.process = engine, clock, process
         self._settings = settings or UsageSettings()
         self._lock = threading.Lock()
         self._flushing = threading.Lock()
         self._hours: dict[tuple[str, int], _Hour] = {}
+        self._written: defaultdict[str, int] = defaultdict(int)
         self._last_us = 0
         self._wake = threading.Event()
         self._stopping = False
@@ -109,6 +110,10 @@ class Recorder:
             numbers["written_bytes"] += written_bytes
             if failed:
                 numbers["failed"] += failed
+            if lane is Lane.LIVE:
+                self._written[tenant] += written_bytes
+            elif written_bytes:
+                numbers["backlog_bytes"] += written_bytes
             for prefix, counted in ((REFUSED, refusals), (LIMITED, limits or {})):
                 for name, count in counted.items():
                     if prefix + name in numbers or len(numbers) < _MOST_CODES:
@@ -144,6 +149,20 @@ class Recorder:
         hour = self._hours.setdefault((tenant, bucket_start(at_us, HOUR)), _Hour())
         hour.changed = True
         return hour, at_us % HOUR // SECOND
+
+    def written(self, tenant: str) -> int:
+        """Bytes of live reports that were accepted since this process started."""
+        with self._lock:
+            return self._written.get(tenant, 0)
+
+    def written_by_hour(self, tenant: str) -> dict[int, float]:
+        """The same of the last hours, by the hour in which they came."""
+        with self._lock:
+            return {
+                hour_us: hour.numbers.get("written_bytes", 0.0) - hour.numbers.get("backlog_bytes", 0.0)
+                for (name, hour_us), hour in self._hours.items()
+                if name == tenant
+            }
 
     # -- flushing
 
@@ -209,7 +228,7 @@ class Recorder:
         return self._rows([(t, h) for t, h, _ in hours], cells, version_us, keep_us)
 
     def _rows(self, hours: Sequence[tuple[str, int]], cells: Cells, version_us: int, keep_us: int) -> Rows:
-        keys = [(tenant, bucket_start(hour_us, DAY), hour_us, self._process) for tenant, hour_us in hours]
+        keys = [(tenant, bucket_start(hour_us, DAY), hour_us, self.process) for tenant, hour_us in hours]
         expire_us = np.array([hour_us + HOUR + keep_us for _, hour_us in hours], np.int64)
         return Rows(key_columns(USAGE.key, keys), np.full(len(hours), version_us), expire_us, cells)
 

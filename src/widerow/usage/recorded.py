@@ -12,6 +12,7 @@ from widerow.engine.port import Engine, Span
 from widerow.engine.rows import Key
 from widerow.model.arrays import Ints
 from widerow.model.batch import CellKind, Cells
+from widerow.model.names import Coded
 from widerow.model.times import DAY, Clock, TimeSpan, bucket_start, whole_ms
 from widerow.schema.usage import MOST_USAGE_DAYS, USAGE
 from widerow.usage.record import BACKLOG, LIVE
@@ -34,10 +35,10 @@ class Recorded:
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine, self._clock = engine, clock
 
-    def hours(self, tenant: str, span: TimeSpan) -> dict[int, dict[str, float]]:
-        """The numbers of each hour that has any, in order."""
+    def hours(self, tenant: str, span: TimeSpan, *, without: str = "") -> dict[int, dict[str, float]]:
+        """The numbers of each hour that has any, in order; `without` those of one process."""
         found: dict[int, dict[str, float]] = {}
-        for rows_hour_us, names, cells in self._cells(tenant, span, None):
+        for rows_hour_us, names, cells in self._cells(tenant, span, None, without):
             row, name = cells.rows().tolist(), cells.name.tolist()
             number = (cells.kind == CellKind.NUMBER).tolist()
             values = cells.number.tolist()
@@ -64,7 +65,7 @@ class Recorded:
         yield from (found[hour_us] for hour_us in sorted(found))
 
     def _cells(
-        self, tenant: str, span: TimeSpan, columns: Sequence[str] | None
+        self, tenant: str, span: TimeSpan, columns: Sequence[str] | None, without: str = ""
     ) -> Iterator[tuple[list[int], list[str], Cells]]:
         now_us = self._clock.now_us()
         start_us = max(span.start_us, now_us - MOST_USAGE_DAYS * DAY, 0)
@@ -73,6 +74,10 @@ class Recorded:
         for i in range(0, len(days), _DAYS_AT_ONCE):
             keys: list[Key] = [(tenant, day) for day in days[i : i + _DAYS_AT_ONCE]]
             for rows in self._engine.scan(USAGE, keys, Span(start_us, stop_us), columns=columns):
+                process = rows.keys["process"]
+                assert isinstance(process, Coded)
+                if without in process.names.to_list():
+                    rows = rows.take(np.array([name != without for name in process.to_list()], np.bool_))  # noqa: PLW2901
                 yield np.asarray(rows.keys["hour_us"]).tolist(), rows.cells.names.to_list(), rows.cells
 
     def forget(self, tenant: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -32,7 +32,7 @@ from widerow.engine.bigtable.mutations import (
 )
 from widerow.engine.bigtable.requests import insert_request, newest, replace_request
 from widerow.engine.bigtable.scan import Scan, pages
-from widerow.engine.port import ALL, Definition, EngineStats, Expired, Features, Span
+from widerow.engine.port import ALL, Definition, EngineStats, Expired, Features, Span, TableSize
 from widerow.engine.rows import Cursor, Key, Row, Rows
 from widerow.model.arrays import Flags, lengths
 from widerow.model.errors import ConfigError
@@ -238,6 +238,9 @@ class BigtableEngine:
                 "received_bytes": counts.received_bytes,
             },
         )
+
+    def sizes(self) -> Mapping[str, TableSize]:
+        return {}  # its own tools know
 
     def close(self) -> None:
         self._connection.close()

@@ -17,7 +17,7 @@ from widerow.engine.cassandra.encode import Statements, batches, bound_to, pack_
 from widerow.engine.cassandra.names import KnownNames, Naming
 from widerow.engine.cassandra.physical import Physical, cell_name
 from widerow.engine.cassandra.scan import Scan
-from widerow.engine.port import ALL, Definition, EngineStats, Expired, Features, Span
+from widerow.engine.port import ALL, Definition, EngineStats, Expired, Features, Span, TableSize
 from widerow.engine.rows import Cursor, Key, Row, Rows
 from widerow.model.arrays import Flags, lengths
 from widerow.model.batch import CellKind
@@ -247,6 +247,9 @@ class CassandraEngine:
 
     def stats(self) -> EngineStats:
         return EngineStats(writes=self._writes, tables=len(self._tables))
+
+    def sizes(self) -> Mapping[str, TableSize]:
+        return {}  # its own tools know
 
     def close(self) -> None:
         self._connection.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from widerow.engine.contract.plain import Shape, Tag, keys, logical, sparse_rows, values
 from widerow.engine.contract.scans import check_resume
 from widerow.engine.contract.tables import BY_COLUMN, BY_COLUMN_BACKWARDS, START_US, V1, V2, V3
-from widerow.engine.port import ALL, Definition, Engine, EngineStats, Expired, Span
+from widerow.engine.port import ALL, Definition, Engine, EngineStats, Expired, Span, TableSize
 from widerow.engine.rows import NEVER, Cursor, Key, Row, Rows
 from widerow.model.arrays import Flags
 from widerow.model.times import HOUR, SECOND
@@ -116,6 +116,9 @@ class AllByColumn:
 
     def stats(self) -> EngineStats:
         return self.engine.stats()
+
+    def sizes(self) -> Mapping[str, TableSize]:
+        return self.engine.sizes()
 
     def close(self) -> None:
         self.engine.close()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,12 +30,17 @@ from rocksdict import (
     WriteBatch,
 )
 
+from widerow.engine.port import TableSize
 from widerow.engine.rocksdb.families import is_windowed
 from widerow.model.errors import ConfigError, StorageFull, Unavailable
 
 log = logging.getLogger(__name__)
 
 _DEFAULT_WINDOW_BITS = -14
+_FIGURE = re.compile(r"\s*([^;=]+)=(\d+);")
+"""Of what RocksDB says about table files: `# entries=396; raw key size=19632; ...`."""
+_SEQUENCE_BYTES = 8
+"""What RocksDB puts behind each key of a table file."""
 _RECOVERY_SLACK_BYTES = 8 << 20
 """What reopening writes besides the rows in memory: logs, a manifest, options, filters."""
 
@@ -299,6 +305,18 @@ class Database:
 
     def disk_bytes(self) -> int:
         return sum(e.stat().st_size for e in _files(self.path))
+
+    def sizes(self) -> dict[str, TableSize]:
+        """By table, its windows together. Inside `reading`."""
+        found: dict[str, tuple[int, int]] = {}
+        for name, family in list(self._families.items()):
+            file_bytes = int(family.property_int_value("rocksdb.total-sst-files-size") or 0)
+            said = dict(_FIGURE.findall(family.property_value("rocksdb.aggregated-table-properties") or ""))
+            entries, keys, values = (int(said.get(what, 0)) for what in ("# entries", "raw key size", "raw value size"))
+            table = name.partition("@")[0]
+            had = found.get(table, (0, 0))
+            found[table] = had[0] + file_bytes, had[1] + keys + values - _SEQUENCE_BYTES * entries
+        return {table: TableSize(*size) for table, size in found.items()}
 
     def sum_property(self, name: str) -> int:
         return sum(int(f.property_int_value(name) or 0) for f in list(self._families.values()))

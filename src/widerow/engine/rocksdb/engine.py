@@ -7,7 +7,7 @@ carry their version in the key and are merged when read; fixed rows are replaced
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from rocksdict import WriteBatch
 
-from widerow.engine.port import ALL, Definition, EngineStats, Expired, Features, Span
+from widerow.engine.port import ALL, Definition, EngineStats, Expired, Features, Span, TableSize
 from widerow.engine.rocksdb import append, by_column, fixed
 from widerow.engine.rocksdb.database import Database, RocksSettings, items
 from widerow.engine.rocksdb.families import Families
@@ -311,6 +311,10 @@ class RocksEngine:
                     "table_files_bytes": self.db.sum_property("rocksdb.total-sst-files-size"),
                 },
             )
+
+    def sizes(self) -> Mapping[str, TableSize]:
+        with self.db.reading():
+            return self.db.sizes()
 
     def close(self) -> None:
         self.db.close()
