@@ -7,6 +7,7 @@ setting is explained in docs/reference/configuration.md (a test checks that).
 
 from __future__ import annotations
 
+import math
 import os
 import tomllib
 from collections.abc import Mapping
@@ -317,6 +318,14 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    gib_month: float = _setting(0.0, "Of a GiB that is stored for a month.", low=0, high=1e9)
+    gib_written: float = _setting(0.0, "Of a GiB of accepted reports, before compression.", low=0, high=1e9)
+    gib_read: float = _setting(0.0, "Of a GiB of answers.", low=0, high=1e9)
+    million_reports: float = _setting(0.0, "Of a million accepted reports.", low=0, high=1e9)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
     level: str = _setting("info", "One of debug, info, warning, error.")
 
@@ -340,6 +349,7 @@ class Config:
     audit: Audit = field(default_factory=Audit)
     mqtt: Mqtt = field(default_factory=Mqtt)
     usage: Usage = field(default_factory=Usage)
+    prices: Prices = field(default_factory=Prices)
     log: Log = field(default_factory=Log)
 
 
@@ -408,6 +418,11 @@ def _from_text(variable: str, default: Any, text: str) -> Any:
             return int(text)
         except ValueError:
             raise ConfigError(f"{variable} is {text!r}: give a whole number") from None
+    if isinstance(default, float):
+        try:
+            return float(text)
+        except ValueError:
+            raise ConfigError(f"{variable} is {text!r}: give a number") from None
     return text
 
 
@@ -417,8 +432,15 @@ def _checked(name: str, setting: Any, value: Any) -> Any:
         if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
             raise ConfigError(f"{name}: give a list of texts")
         return tuple(value)
+    if isinstance(default, float) and type(value) is int:
+        value = float(value)
     if type(value) is not type(default):
-        raise ConfigError(f"{name} is {value!r}: give a {'whole number' if isinstance(default, int) else 'text'}")
-    if (low is not None and value < low) or (high is not None and value > high):
+        kind = {int: "whole number", float: "number"}.get(type(default), "text")
+        raise ConfigError(f"{name} is {value!r}: give a {kind}")
+    if (
+        (isinstance(value, float) and not math.isfinite(value))
+        or (low is not None and value < low)
+        or (high is not None and value > high)
+    ):
         raise ConfigError(f"{name} is {value}: give {low} to {high}")
     return value

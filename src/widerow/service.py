@@ -11,6 +11,8 @@ import secrets
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from typing import Self
 
 from widerow.admit.admission import Admission
@@ -53,6 +55,7 @@ from widerow.telemetry.erasure import EVER
 from widerow.telemetry.observed import ObservedSettings
 from widerow.telemetry.placement import Epoch, declared_epoch
 from widerow.telemetry.store import Telemetry, TelemetrySettings
+from widerow.usage.ledger import Ledger, Prices
 from widerow.usage.record import Recorder, UsageSettings
 from widerow.usage.recorded import Recorded
 from widerow.usage.storage import StorageSettings, StorageUse
@@ -244,6 +247,12 @@ class Service:
     def fleet(self) -> FleetSources:
         """What a tenant's fleet is asked of."""
         return FleetSources(self.queries.sources, self.pyramid.fleet.store, self.catalog.devices, self.pyramid.stale)
+
+    @property
+    def ledger(self) -> Ledger:
+        """What tenants used, and what that costs."""
+        prices = Prices(**asdict(self.config.prices))
+        return Ledger(self.usage, self.recorded, self.storage, self.clock, prices)
 
     @property
     def replay(self) -> Replay:

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
 from system.conftest import Site, now_ms
+from widerow.cli.main import app
+from widerow.config import Prices
 from widerow.model.times import DAY, HOUR, TimeSpan
 from widerow.model.token import Role
 
@@ -47,3 +57,48 @@ def test_seconds_of_live_reports_and_backlog_are_told_apart(site: Site) -> None:
     now_us = site.service.clock.now_us()
     hours = list(site.service.recorded.seconds("umbra", TimeSpan(now_us - 3 * HOUR, now_us + HOUR)))
     assert (sum(hour.live.sum() for hour in hours), sum(hour.backlog.sum() for hour in hours)) == (2, 5)
+
+
+def test_usage_is_answered_by_hour_and_by_day_with_its_sum(site: Site) -> None:
+    site.write("u-1", {"a": 1.0})
+    client = site.client(Role.READ)
+    answer = client.get("/v1/usage", params={"start": "-3h"}).json()
+    assert (answer["tenant"], answer["step"]) == ("acme", "hour")
+    assert 3 <= len(answer["usage"]) <= 4
+    for name in ("offered", "accepted", "refused", "values", "questions", "received_bytes", "stored_reports"):
+        assert answer["total"][name] == sum(step[name] for step in answer["usage"]), name
+    assert answer["total"]["accepted"] >= 1
+    assert answer["stored"]["total"] == sum(answer["stored"][level] for level in ("raw", "minute", "hour", "day")) > 0
+    days = client.get("/v1/usage", params={"start": "-3h", "step": "day"}).json()
+    assert sum(day["accepted"] for day in days["usage"]) >= answer["total"]["accepted"]
+    table = list(csv.DictReader(io.StringIO(client.get("/v1/usage", headers={"Accept": "text/csv"}).text)))
+    assert sum(int(row["accepted"]) for row in table) >= answer["total"]["accepted"]
+    assert client.get("/v1/usage", params={"start": "-400d"}).json()["error"]["code"] == "span"
+    others = site.client(Role.READ, "umbra").get("/v1/usage", params={"start": "-3h"}).json()
+    assert others["tenant"] == "umbra"
+    assert client.get("/v1/usage", params={"tenant": "umbra"}).status_code == 403
+
+
+def test_the_command_line_shows_usage(site: Site) -> None:
+    site.write("u-1", {"a": 1.0})
+    options = ["--server", site.url, "--token", site.token(Role.OPERATOR)]
+    shown = CliRunner().invoke(app, ["tenant", "usage", "acme", "--last", "3h", *options])
+    assert shown.exit_code == 0, shown.output
+    assert "stored now: " in shown.stdout
+    assert "total" in shown.stdout
+    result = CliRunner().invoke(app, ["tenant", "usage", "acme", "--last", "7d", "--json", *options])
+    answer = json.loads(result.stdout)
+    assert (answer["step"], len(answer["usage"])) == ("day", 8)
+    wrong = CliRunner().invoke(app, ["tenant", "usage", "acme", "--last", "ever", *options])
+    assert (wrong.exit_code, "--last" in wrong.output) == (2, True)
+
+
+def test_what_is_used_has_its_price(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    prices = Prices(gib_month=3.0, gib_written=5.0, gib_read=7.0, million_reports=11.0)
+    monkeypatch.setattr(site.service, "config", replace(site.service.config, prices=prices))
+    total = site.client(Role.READ).get("/v1/usage", params={"start": "-3h"}).json()["total"]
+    cost = total["cost"]
+    assert cost["written"] == pytest.approx(total["written_bytes"] / (1 << 30) * 5, abs=1e-8)
+    assert cost["read"] == pytest.approx(total["answered_bytes"] / (1 << 30) * 7, abs=1e-8)
+    assert cost["reports"] == pytest.approx(total["accepted"] / 1e6 * 11, abs=1e-8)
+    assert cost["total"] == pytest.approx(sum(cost[part] for part in ("stored", "written", "read", "reports")), abs=1e-8)

@@ -24,6 +24,11 @@ def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
     assert config.line.fold_tags == ("cpu", "disk")
 
 
+def test_a_price_may_be_whole_or_not() -> None:
+    config = build({"prices": {"gib_month": 2, "gib_read": 0.5}}, {"WIDEROW_PRICES_GIB_WRITTEN": "1.5"})
+    assert (config.prices.gib_month, config.prices.gib_read, config.prices.gib_written) == (2.0, 0.5, 1.5)
+
+
 def test_what_is_wrong_is_named() -> None:
     def check(tree: dict[str, object], environment: dict[str, str], *words: str) -> None:
         with pytest.raises(ConfigError) as caught:
@@ -38,6 +43,9 @@ def test_what_is_wrong_is_named() -> None:
     check({"http": {"port": 70000}}, {}, "http.port", "0 to 65535")
     check({}, {"WIDEROW_HTTP_PORT": "many"}, "WIDEROW_HTTP_PORT", "whole number")
     check({"line": {"fold_tags": "cpu"}}, {}, "line.fold_tags", "list")
+    check({"prices": {"gib_month": "dear"}}, {}, "prices.gib_month", "a number")
+    check({"prices": {"gib_month": float("nan")}}, {}, "prices.gib_month", "0 to")
+    check({}, {"WIDEROW_PRICES_GIB_MONTH": "dear"}, "WIDEROW_PRICES_GIB_MONTH", "a number")
     check({"log": {"level": "loud"}}, {}, "log.level", "debug")
 
 

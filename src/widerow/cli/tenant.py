@@ -10,6 +10,7 @@ from widerow.cli import output
 from widerow.cli.api import in_path
 from widerow.cli.failure import Misused
 from widerow.cli.session import Session, YesOption, confirm, operator_client, pairs
+from widerow.cli.tenant_usage import usage
 
 app = typer.Typer(help="Tenants: who owns devices, limits, retention and tokens.", no_args_is_help=True)
 
@@ -169,6 +170,9 @@ def delete(session: Session, name: Name, yes: YesOption = False) -> None:
     confirm(f"deleting tenant {name} and all its data", yes=yes)
     session.api.delete(path)
     session.done({"deleted": name}, f"tenant {name} is deleted")
+
+
+app.command("usage")(usage)
 
 
 def _form(

@@ -16,6 +16,7 @@ from widerow.server.replies import json_form
 from widerow.server.routes_catalog import ADMINISTRATION, DESCRIPTIONS
 from widerow.server.routes_letters import LETTERS
 from widerow.server.routes_telemetry import READING, WRITING
+from widerow.server.routes_usage import USAGE
 from widerow.server.schemas import TEXT
 from widerow.server.table import Reply, Route
 
@@ -103,4 +104,4 @@ PROCESS: tuple[Route, ...] = (
 HEALTH: tuple[Route, ...] = tuple(r for r in PROCESS if r.path in ("/health/live", "/health/ready", "/metrics"))
 """What a process has that takes no requests."""
 
-ROUTES: tuple[Route, ...] = (*WRITING, *READING, *DESCRIPTIONS, *LETTERS, *ADMINISTRATION, *PROCESS)
+ROUTES: tuple[Route, ...] = (*WRITING, *READING, *DESCRIPTIONS, *USAGE, *LETTERS, *ADMINISTRATION, *PROCESS)

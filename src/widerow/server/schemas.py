@@ -9,6 +9,7 @@ from widerow.codec.answer import ARROW, CSV, JSON
 from widerow.model.device import MAX_METRICS_PER_REPORT, MetricKind
 from widerow.model.tenant import MODED, ROW_ATTRIBUTES, LimitMode, Limits
 from widerow.model.token import Role
+from widerow.usage.ledger import LEVEL_NAMES, Cost, Prices, Use
 
 Schema = dict[str, Any]
 
@@ -97,6 +98,16 @@ _TENANT_FIELDS: dict[str, Schema] = {
     "retention": of({"raw": TEXT, "minute": TEXT, "hour": TEXT, "day": TEXT}, ()),
     "registers_devices": FLAG,
     "row_attributes": {"type": "array", "items": {"type": "string", "enum": list(ROW_ATTRIBUTES)}},
+}
+_COUNTS: Schema = {"type": "object", "additionalProperties": {"type": "integer"}}
+_USE_FIELDS: dict[str, Schema] = {
+    **{field.name: {"type": "integer"} for field in fields(Use) if field.name != "time_us"},
+    "question_seconds": NUMBER,
+    "refused_by": {**_COUNTS, "description": "Refused reports by code, ..."},
+    "limited_by": {**_COUNTS, "description": "... and those among them that were over a limit, by its name."},
+    "stored_reports": {**WHOLE, "description": "By their event times, each once, however often they were sent."},
+    "stored_bytes": {**WHOLE, "description": "On disk, of all levels, at the end of the step."},
+    "cost": of({field.name: NUMBER for field in fields(Cost)}),
 }
 _SPENT: dict[str, Schema] = {
     "limit": {**TEXT, "description": "Of a report that was too much: the limit that is spent, ..."},
@@ -357,6 +368,18 @@ SCHEMAS: dict[str, Schema] = {
     "Metric": of({"name": TEXT, **_METRIC_FIELDS, **_STORED}),
     "MetricPatch": of(_METRIC_FIELDS, ()),
     "Metrics": of({"metrics": array(ref("Metric")), "next": CURSOR}),
+    "Usage": of(
+        {
+            "tenant": TEXT,
+            "step": TEXT,
+            "stored": of({**dict.fromkeys(LEVEL_NAMES, WHOLE), "total": WHOLE}),
+            "devices": WHOLE,
+            "limits": {"type": "object", "additionalProperties": WHOLE},
+            "prices": of({field.name: NUMBER for field in fields(Prices)}),
+            "total": of(_USE_FIELDS),
+            "usage": array(of({"time": TIME, **_USE_FIELDS})),
+        }
+    ),
     "Tenant": of(
         {"name": TEXT, **_TENANT_FIELDS, "raw_epochs": array(of({"from": TIME, "raw": TEXT})), **_STORED},
         ("name", "revision"),
