@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Self
 
@@ -51,6 +52,8 @@ from widerow.rollup.pyramid import Pyramid, PyramidSettings
 from widerow.rollup.roll import Rolled
 from widerow.rollup.rolling import RollingSettings
 from widerow.rollup.windows import WindowSettings
+from widerow.schema.rollups import DAYS, HOURS
+from widerow.schema.shards import SHARDS
 from widerow.telemetry.erasure import EVER
 from widerow.telemetry.observed import ObservedSettings
 from widerow.telemetry.placement import Epoch, declared_epoch
@@ -62,6 +65,7 @@ from widerow.usage.storage import StorageSettings, StorageUse
 
 log = logging.getLogger(__name__)
 
+_LEARN_AT_ONCE = 512
 _RELOAD_DEVICES_US = MINUTE
 """Of a store that other processes may change: how long a device that one of them removed is still taken for registered."""
 
@@ -210,6 +214,7 @@ class Service:
                 service.adapting = Adapting(telemetry.places, catalog.devices, clock, counters, every_s=every_s)
                 service.adapting.start()
             service._housekeeper = Housekeeper(service, config.store.expire_every_s)
+            catalog.series.wake = service._housekeeper.wake
             pyramid.start()
             admission.start()
             usage.start()
@@ -333,6 +338,8 @@ class Service:
                 devices = [mark.device] if mark.device else [d.name for d in self.catalog.devices.list(tenant).devices]
                 self.telemetry.purge(tenant, mark, devices)
                 self.pyramid.purge(self.catalog.tenants.find(tenant), mark, devices, tenant)
+                if mark.span == EVER:
+                    self.catalog.series.erase(tenant, device=mark.device, metric=mark.metric, version_us=mark.version_us)
                 if mark.whole and mark.device:
                     self.catalog.devices.forget_predecessors(tenant, mark.device)
                     self.catalog.online.forget(tenant, [mark.device], mark.version_us)
@@ -346,6 +353,23 @@ class Service:
                 self.telemetry.erasure.finish(tenant, mark, place)
                 self.storage.forget(tenant)
             return len(unfinished)
+
+    def learn_series(self) -> None:
+        """Look up what tenants have whose series are limited from now on: of the last month, and of what is rolled today."""
+        for name in self.catalog.series.unlearned():
+            tenant = self.catalog.tenants.find(name)
+            if tenant is not None:
+                self.catalog.series.learn(name, self._rolled_lately(tenant))
+
+    def _rolled_lately(self, tenant: Tenant) -> Iterator[Rows]:
+        now_us = self.clock.now_us()
+        for shard in range(SHARDS):
+            for chunk in self.catalog.devices.names_of_shard(tenant.name, shard):
+                names = chunk.to_list()
+                for start in range(0, len(names), _LEARN_AT_ONCE):
+                    some = names[start : start + _LEARN_AT_ONCE]
+                    for level, back_us in ((DAYS, 32 * DAY), (HOURS, 2 * DAY)):
+                        yield from self.pyramid.rollups.read(tenant, some, level, TimeSpan(now_us - back_us, now_us + DAY))
 
     def leads(self) -> bool:
         """Whether this process does what is done once for a store: of a crew one does."""
@@ -494,6 +518,7 @@ class Housekeeper:
                     expired = self._service.engine.expire(self._service.clock.now_us())
                     self._service.counters.dropped_windows.inc(expired.windows)
                     self._service.purge()
+                self._service.learn_series()
                 self._service.pyramid.guard.look()
             except WiderowError as error:
                 log.warning("housekeeping: %s", error)

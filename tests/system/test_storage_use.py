@@ -13,10 +13,10 @@ import pytest
 from widerow.codec.decoded import Decoded
 from widerow.config import Config, Store
 from widerow.engine.rocksdb import RocksEngine
-from widerow.model.batch import Batch
+from widerow.model.batch import Batch, Report, batch_of
 from widerow.model.errors import QuotaExceeded
 from widerow.model.tenant import LimitMode, Limits, Retention, Tenant
-from widerow.model.times import DAY, HOUR, SECOND, ManualClock, whole_ms
+from widerow.model.times import DAY, HOUR, SECOND, ManualClock, TimeSpan, whole_ms
 from widerow.pipeline.job import Job, Outcome
 from widerow.schema.rollups import DAYS, HOURS, MINUTES, rollups
 from widerow.schema.tables import telemetry
@@ -183,3 +183,34 @@ def test_what_was_accepted_counts_before_it_is_rolled(service: Service, clock: M
     roll(service, "acme")
     service.storage.forget("acme")
     assert service.storage.levels(tenant)["raw"] == pytest.approx(at_once, rel=0.05)
+
+
+def test_a_new_series_beyond_the_limit_is_refused_and_its_neighbours_are_kept(service: Service, clock: ManualClock) -> None:
+    service.create_tenant(Tenant(name="acme", limits=Limits(series=4)))
+
+    def offer(*values: tuple[str, dict[str, float | str]]) -> Outcome:
+        clock.time_us += SECOND
+        made = [Report(device, clock.time_us, cells, {}, whole_ms(clock.time_us)) for device, cells in values]
+        return send(service, "acme", batch_of(made))
+
+    offer(("a", {"x": 1.0}))
+    service.learn_series()
+    assert offer(("a", {"x": 1.0, "y": 1.0}), ("b", {"x": 1.0})).accepted == 2
+    outcome = offer(("a", {"x": 1.0}), ("b", {"y": 1.0, "z": 1.0}), ("b", {"x": 2.0}), ("c", {"x": 1.0}))
+    (refusal,) = outcome.refusals
+    assert (outcome.accepted, refusal.code, list(refusal.positions)) == (3, "series-limit", [1])
+    assert refusal.spent is not None
+    assert (refusal.spent.limit, refusal.spent.allowed) == ("series", 4)
+    assert offer(("d", {"x": 1.0})).accepted == 0
+    service.catalog.tenants.update("acme", lambda t: replace(t, limit_modes={"series": LimitMode.SHADOW}))
+    clock.time_us += HOUR
+    assert offer(("d", {"x": 1.0})).accepted == 1
+    service.catalog.tenants.update("acme", lambda t: replace(t, limit_modes={}))
+    service.delete_device(service.catalog.tenants.get("acme"), "a")
+    service.purge()
+    clock.time_us += HOUR
+    assert offer(("d", {"x": 1.0})).accepted == 1, "a device less makes room"
+    recorded = service.ledger.statement(
+        service.catalog.tenants.get("acme"), TimeSpan(BEGAN, clock.time_us + SECOND), "day"
+    ).total
+    assert recorded.limited_by == {"series": 2}

@@ -53,7 +53,7 @@ class Admission:
         shares: Shares | None = None,
         stored: Callable[[Tenant], int] = lambda _tenant: 0,
     ) -> None:
-        """`shares`: with whom limits are shared; None: they are all this process's. `stored`: the bytes that a tenant has."""
+        """`shares`: with whom limits are shared; None: they are all this process's. `stored`: the bytes a tenant has."""
         self._controls, self._clock, self._counters, self._shares = controls, clock, counters, shares
         self._stored = stored
         self._gates: dict[str, _Gate] = {}

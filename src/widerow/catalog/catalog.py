@@ -10,6 +10,7 @@ from widerow.catalog.attributes import Attributes
 from widerow.catalog.devices import Devices
 from widerow.catalog.metrics import Metrics
 from widerow.catalog.online import Online
+from widerow.catalog.series import Series
 from widerow.catalog.tenants import Tenants
 from widerow.catalog.tokens import Tokens
 from widerow.engine.port import Engine
@@ -47,9 +48,11 @@ class Catalog:
         self.attributes = Attributes(engine, clock)
         self.online = Online(engine)
         self.metrics = Metrics(engine, clock, most=s.most_metrics)
+        self.series = Series(engine, clock, reload_us=s.reload_devices_us)
         self.tokens = Tokens(engine, clock, random_bytes=random_bytes, refresh_us=s.token_refresh_us)
 
     def forget(self) -> None:
         """Another process has written to the store: read devices and metrics again. The rest is read often enough."""
         self.devices.forget()
         self.metrics.forget()
+        self.series.forget_all()

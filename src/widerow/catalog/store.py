@@ -30,7 +30,7 @@ from widerow.schema.tables import (
     TABLES,
     telemetry,
 )
-from widerow.schema.usage import COUNTED_LEVELS, USAGE, counts, totals
+from widerow.schema.usage import COUNTED_LEVELS, SERIES, USAGE, counts, totals
 
 Version: TypeAlias = tuple[int, int]
 
@@ -40,7 +40,7 @@ STEPS: dict[Version, Callable[[Engine], None]] = {
     (1, 1): lambda engine: engine.apply([DEVICE_VERSIONS]),
     (2, 0): lambda engine: _mark_everything(engine),  # noqa: PLW0108 - it stands further down
     (2, 1): lambda engine: engine.apply([DEAD_LETTERS, ONLINE]),
-    (2, 2): lambda engine: engine.apply([AUDIT, DEVICE_CONTROLS, LIMIT_SHARES, DEVICE_SEATS, USAGE]),
+    (2, 2): lambda engine: engine.apply([AUDIT, DEVICE_CONTROLS, LIMIT_SHARES, DEVICE_SEATS, USAGE, SERIES]),
 }
 """What brings a store from the version before to this one. May be interrupted and repeated."""
 
@@ -57,6 +57,7 @@ def tables_of(tenants: Tenants | None) -> list[Table]:
         *TABLES,
         *MARK_TABLES,
         USAGE,
+        SERIES,
         *(telemetry(keep_us) for keep_us in sorted(raw)),
         *(rollups(level, keep_us) for level, keep_us in classes),
         *(table(keep_us) for table in (fleet, fleet_partials) for level, keep_us in classes if level is HOURS),
@@ -76,7 +77,7 @@ def stored_version(engine: Engine) -> Version | None:
 
 def bring_up(engine: Engine, schema: Version = SCHEMA, steps: dict[Version, Callable[[Engine], None]] | None = None) -> None:
     """Make the tables, and bring an older store to this version. `ConfigError`: a newer release changed it."""
-    engine.apply([*TABLES, *MARK_TABLES, USAGE])
+    engine.apply([*TABLES, *MARK_TABLES, USAGE, SERIES])
     found = stored_version(engine)
     if found is None:
         engine.put_if(META, _KEY, {"body": _written(schema)}, None)

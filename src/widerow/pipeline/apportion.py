@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from widerow.model.arrays import Bytes, Ints
+from widerow.model.arrays import Bytes, Flags, Ints
 from widerow.model.batch import Batch
 from widerow.model.errors import Refusal, Spent
 from widerow.model.tenant import Tenant
@@ -57,3 +57,14 @@ def without_unregistered(tenant: Tenant, batch: Batch, codes: Bytes) -> tuple[Ba
             reason = why.format(device=first, tenant=tenant.name)
             refusals.append(Refusal(code, reason, batch.position[bad].tolist(), spent))
     return batch.take(per_report == 0), refusals
+
+
+def series_refusal(tenant: Tenant, batch: Batch, over: Flags) -> Refusal:
+    """Why reports are refused that bring more series than there may be."""
+    most = tenant.limits.series
+    device = batch.device[int(np.flatnonzero(over)[0])]
+    reason = (
+        f"{tenant.name} has as many series (metrics of devices) as limits.series allows, {most:,}, and {device!r} brings a "
+        f"new one: delete devices or metrics, or have the limit raised"
+    )
+    return Refusal("series-limit", reason, batch.position[over].tolist(), Spent("series", most, most + 1))

@@ -19,10 +19,10 @@ from widerow.model.batch import Batch
 from widerow.model.errors import NotFound, Refusal, WiderowError, unexpected
 from widerow.model.merge import merge
 from widerow.model.names import Names
-from widerow.model.tenant import Tenant
+from widerow.model.tenant import LimitMode, Tenant
 from widerow.model.times import Clock
 from widerow.ops.counters import Counters
-from widerow.pipeline.apportion import refusals_by_job, without_unregistered
+from widerow.pipeline.apportion import refusals_by_job, series_refusal, without_unregistered
 from widerow.pipeline.attach import attached
 from widerow.pipeline.job import Job, Settle
 from widerow.rollup.marks import MarkPlan
@@ -76,6 +76,7 @@ class StoreSink:
             batch = merge([job.batch for job in jobs if job.batch is not None])
             batch, refused, group.fresh = self._register(tenant, batch)
             group.refusals += refused
+            batch = self._within_series(tenant, batch, group)
             if tenant.row_attributes:
                 batch = attached(batch, self._catalog.attributes.of(tenant_name, batch.device.names, tenant.row_attributes))
             self._catalog.metrics.observe(tenant_name, batch.cells, self._clock.now_us())
@@ -99,6 +100,20 @@ class StoreSink:
         batch, refusals = without_unregistered(tenant, batch, registered.codes)
         return batch, refusals, registered.added
 
+    def _within_series(self, tenant: Tenant, batch: Batch, group: _Group) -> Batch:
+        """Without reports that bring more series than the tenant may have."""
+        fit = self._catalog.series.admit(tenant, batch)
+        if fit is None:
+            return batch
+        group.series = fit.changes
+        count = int(fit.over.sum())
+        if count and tenant.mode("series") is LimitMode.SHADOW:
+            self._counters.shadowed.labels(tenant.name, "series").inc(count)
+        elif count:
+            group.refusals.append(series_refusal(tenant, batch, fit.over))
+            batch = batch.take(~fit.over)
+        return batch
+
     def _acknowledge(self, group: _Group, error: WiderowError | None, settle: Settle) -> None:
         error = group.error or error
         if group.plan and group.marks and self._pyramid:
@@ -106,6 +121,8 @@ class StoreSink:
                 self._pyramid.settle(group.marks, group.plan, fresh=group.fresh, written=error is None)
             except WiderowError as failure:  # the reports are durable, but what makes sure that they are rolled is not
                 error = failure
+        if group.series and error:
+            self._catalog.series.forget(group.tenant)
         if group.plan and error:
             self._take_back(group.plan)
         elif group.plan:
@@ -136,9 +153,12 @@ class _Group:
     marks: MarkPlan | None = None
     fresh: Names | None = None
     """Devices that were registered for it."""
+    series: Sequence[tuple[Table, Rows]] = ()
+    """What is to be known of new series."""
     refusals: list[Refusal] = field(default_factory=list)
     error: WiderowError | None = None
 
     def changes(self) -> list[tuple[Table, Rows]]:
         """What is to be written, marks in front of the reports they stand for."""
-        return [*(self.marks.changes if self.marks else ()), *(self.plan.changes if self.plan else ())]
+        series = () if self.error else self.series
+        return [*series, *(self.marks.changes if self.marks else ()), *(self.plan.changes if self.plan else ())]

@@ -30,6 +30,13 @@ Cells: numbers by name, `refused:CODE` and `limit:NAME` among them, and two reco
 were offered in each second of the hour (docs/format/usage.md).
 """
 
+SERIES = Table(
+    "series",
+    partition=(KeyColumn("tenant_id"), KeyColumn("shard", "int")),
+    clustering=(KeyColumn("device_id"),),
+)
+"""The metrics that devices had, of tenants whose series are limited: a number for each, when it was first accepted."""
+
 COUNTED_LEVELS = (HOURS, DAYS)
 """The levels whose rolls count what is stored."""
 

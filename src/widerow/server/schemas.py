@@ -374,6 +374,7 @@ SCHEMAS: dict[str, Schema] = {
             "step": TEXT,
             "stored": of({**dict.fromkeys(LEVEL_NAMES, WHOLE), "total": WHOLE}),
             "devices": WHOLE,
+            "series": {"type": ["integer", "null"], "description": "Where they are limited: how many there are."},
             "limits": {"type": "object", "additionalProperties": WHOLE},
             "prices": of({field.name: NUMBER for field in fields(Prices)}),
             "total": of(_USE_FIELDS),

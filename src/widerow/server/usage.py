@@ -27,6 +27,7 @@ def usage(call: Call) -> Answer:
             "step": step,
             "stored": {**statement.stored, "total": sum(statement.stored.values())},
             "devices": call.service.catalog.devices.count(tenant.name),
+            "series": call.service.catalog.series.count(tenant),
             "limits": {name: value for name, value in asdict(tenant.limits).items() if value},
             "prices": asdict(ledger.prices),
             "total": total,

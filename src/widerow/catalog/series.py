@@ -1,0 +1,261 @@
+"""Which series a tenant has: the metrics of each device, counted where `limits.series` says how many there may be.
+
+Rule 1: a report passes with all its new series, or not at all. What it brings is written with it, so that it is known after
+a restart; a report that was refused leaves nothing.
+Rule 2: of a tenant that gets the limit while it has data, what is there is looked up first (`learn`). Until that is done all
+pass, and what they bring is noted.
+Rule 3: a series counts until its device, or the metric of its device or of all, is erased.
+Rule 4: in memory a series is a hash of 8 bytes. Telling two apart by it fails once for some millions of millions.
+Tenants without the limit cost nothing, and leave nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from widerow.engine.port import Engine, Span
+from widerow.engine.rows import NEVER, Column, Key, Rows, rows_of
+from widerow.model.arrays import Bytes, Codes, Flags, Hashes, Ints, lengths
+from widerow.model.batch import Batch, CellKind, Cells
+from widerow.model.hashing import SEED, hash_names, mix
+from widerow.model.kernel import inlined, kernel
+from widerow.model.names import Coded
+from widerow.model.tenant import LimitMode, Tenant
+from widerow.model.times import Clock, whole_ms
+from widerow.schema.shards import SHARDS, shard_of, shards_of
+from widerow.schema.table import Table
+from widerow.schema.usage import SERIES
+
+MOST_SERIES = 1 << 24
+"""That are known of a tenant whose data is still looked up. Further ones are noted when they come again."""
+_FIRST_SLOTS = 1 << 12
+_TAG = int(CellKind.TAG)
+_MARK = "known"
+"""A cell in the row of the device without a name, which none has: what the tenant had is looked up."""
+_NO_LIMIT = -1
+
+
+@dataclass(slots=True, eq=False)
+class _Known:
+    """Hashes of a tenant's series, in a table with gaps."""
+
+    slots: Hashes = field(default_factory=lambda: np.zeros(_FIRST_SLOTS, np.uint64))
+    used: int = 0
+    learned: bool = False
+    read_us: int = 0
+
+    def unknown(self, device: Coded, cells: Cells) -> int:
+        """How many cells are of none of them."""
+        return int(_unknown(*_columns(device, cells), self.slots))
+
+    def take_in(self, device: Coded, cells: Cells, most: int) -> tuple[Flags, Flags]:
+        """Add the series of rows as long as they fit: which rows did not, and which cells are new."""
+        over, fresh = np.zeros(len(device), np.bool_), np.zeros(len(cells), np.bool_)
+        needed = self.used + self.unknown(device, cells)
+        if needed == self.used:
+            return over, fresh
+        while 2 * needed > len(self.slots):
+            slots = np.zeros(2 * len(self.slots), np.uint64)
+            _move(self.slots, slots)
+            self.slots = slots
+        self.used = int(_take_in(*_columns(device, cells), self.slots, self.used, most, over, fresh))
+        return over, fresh
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fit:
+    """Which reports bring more series than there may be, and what must be written with the others."""
+
+    over: Flags
+    changes: Sequence[tuple[Table, Rows]]
+
+
+class Series:
+    """Safe to share between threads."""
+
+    def __init__(self, engine: Engine, clock: Clock, *, reload_us: int | None = None) -> None:
+        """`reload_us`: how often what other processes added is looked up; None: there are none."""
+        self._engine, self._clock, self._reload_us = engine, clock, reload_us
+        self._known: dict[str, _Known] = {}
+        self._lock = threading.Lock()
+        self.wake: Callable[[], None] = lambda: None
+        """Called when there is something to `learn`."""
+
+    def admit(self, tenant: Tenant, batch: Batch) -> Fit | None:
+        """None: the tenant has no such limit. Raises `Unavailable`. Whoever could not write what must be says `forget`."""
+        most = tenant.limits.series
+        if not most or tenant.mode("series") is LimitMode.OFF:
+            if tenant.name in self._known:
+                self.forget(tenant.name)
+            return None
+        with self._lock:
+            known = self._of(tenant.name)
+            over, fresh = known.take_in(batch.device, batch.cells, most if known.learned else _NO_LIMIT)
+        return Fit(over, [self._rows(tenant.name, batch.device, batch.cells, fresh)] if fresh.any() else [])
+
+    def count(self, tenant: Tenant) -> int | None:
+        """How many there are; None: they are not counted."""
+        if not tenant.limits.series or tenant.mode("series") is LimitMode.OFF:
+            return None
+        with self._lock:
+            return self._of(tenant.name).used
+
+    def _of(self, tenant: str) -> _Known:
+        """As it is in the store, as far as it is not known. Inside the lock."""
+        known, now_us = self._known.get(tenant), self._clock.now_us()
+        if known is not None and (self._reload_us is None or known.read_us > now_us - self._reload_us):
+            return known
+        known = _Known(read_us=now_us)
+        for rows in self._engine.scan(SERIES, [(tenant, shard) for shard in range(SHARDS)]):
+            device = rows.keys["device_id"]
+            assert isinstance(device, Coded)
+            real = np.array([bool(name) for name in device.names.to_list()], np.bool_)[device.codes]
+            known.learned = known.learned or not real.all()
+            mine = rows if real.all() else rows.take(real)
+            named = mine.keys["device_id"]
+            assert isinstance(named, Coded)
+            known.take_in(named, mine.cells, _NO_LIMIT)
+        self._known[tenant] = known
+        if not known.learned:
+            self.wake()
+        return known
+
+    def _rows(self, tenant: str, device: Coded, cells: Cells, fresh: Flags) -> tuple[Table, Rows]:
+        """The new series as rows of their devices."""
+        some = cells.keep(fresh)
+        which = np.flatnonzero(lengths(some.offsets))
+        named, some = device.take(which), some.take(which)
+        now_us, n = self._clock.now_us(), len(some)
+        noted = Cells.numbers(some.offsets, some.names, some.name, np.full(n, float(now_us)))
+        keys: dict[str, Column] = {
+            "tenant_id": Coded.constant(tenant, len(which)),
+            "shard": shards_of(named.names)[named.codes],
+            "device_id": named,
+        }
+        return SERIES, Rows(keys, np.full(len(which), whole_ms(now_us)), np.full(len(which), NEVER), noted)
+
+    # -- what was there before
+
+    def unlearned(self) -> list[str]:
+        """Tenants whose limit does not hold yet: what they have is to be looked up."""
+        with self._lock:
+            return [name for name, known in self._known.items() if not known.learned]
+
+    def learn(self, tenant: str, chunks: Iterable[Rows]) -> None:
+        """What a tenant has: rows with the names of metrics as cells. From here on its limit holds."""
+        for rows in chunks:
+            device = rows.keys["device_id"]
+            assert isinstance(device, Coded)
+            with self._lock:
+                _, fresh = self._of(tenant).take_in(device, rows.cells, MOST_SERIES)
+            if fresh.any():
+                self._engine.write([self._rows(tenant, device, rows.cells, fresh)])
+        now_us = self._clock.now_us()
+        mark = rows_of(SERIES, [((tenant, 0, ""), {_MARK: float(now_us)})], version_us=whole_ms(now_us))
+        self._engine.write([(SERIES, mark)])
+        with self._lock:
+            self._of(tenant).learned = True
+
+    # -- erasing
+
+    def forget(self, tenant: str) -> None:
+        """What is known may not be so: it is read again when it is needed."""
+        with self._lock:
+            self._known.pop(tenant, None)
+
+    def forget_all(self) -> None:
+        with self._lock:
+            self._known.clear()
+
+    def erase(self, tenant: str, *, device: str = "", metric: str = "", version_us: int) -> None:
+        """What a device, a metric or all of the tenant had, up to that version. May be repeated."""
+        columns = [metric] if metric else None
+        if device:
+            span = Span(device, device + "\0")
+            self._engine.delete(SERIES, [(tenant, shard_of(device))], span, version_us=version_us, columns=columns)
+        else:
+            partitions: list[Key] = [(tenant, shard) for shard in range(SHARDS)]
+            self._engine.delete(SERIES, partitions, version_us=version_us, columns=columns)
+        self.forget(tenant)
+
+
+def _columns(device: Coded, cells: Cells) -> tuple[Hashes, Codes, Ints, Bytes, Codes, Hashes]:
+    return hash_names(device.names), device.codes, cells.offsets, cells.kind, cells.name, hash_names(cells.names)
+
+
+@inlined
+def _place(h: Any, slots: Any) -> Any:
+    """Where a hash is, or should be."""
+    mask = np.uint64(len(slots) - 1)
+    p = np.int64(h & mask)
+    while slots[p] != np.uint64(0) and slots[p] != h:
+        p = (p + 1) & np.int64(mask)
+    return p
+
+
+@inlined
+def _pair(device: Any, metric: Any) -> Any:
+    h = mix(mix(SEED, device), metric)  # stirred twice: which of the two is the device makes a difference
+    return h if h != np.uint64(0) else np.uint64(1)
+
+
+@kernel
+def _unknown(
+    device_hash: Hashes, device: Codes, offsets: Ints, kind: Bytes, name: Codes, name_hash: Hashes, slots: Hashes
+) -> int:
+    found = 0
+    for i in range(len(device)):
+        h = device_hash[device[i]]
+        for c in range(offsets[i], offsets[i + 1]):
+            if kind[c] != _TAG and slots[_place(_pair(h, name_hash[name[c]]), slots)] == np.uint64(0):
+                found += 1
+    return found
+
+
+@kernel
+def _take_in(
+    device_hash: Hashes,
+    device: Codes,
+    offsets: Ints,
+    kind: Bytes,
+    name: Codes,
+    name_hash: Hashes,
+    slots: Hashes,
+    used: int,
+    most: int,
+    over: Flags,
+    fresh: Flags,
+) -> int:
+    """How many there are then. There is room for all of them, `most` aside."""
+    for i in range(len(device)):
+        h = device_hash[device[i]]
+        new = 0
+        for c in range(offsets[i], offsets[i + 1]):
+            if kind[c] != _TAG and slots[_place(_pair(h, name_hash[name[c]]), slots)] == np.uint64(0):
+                new += 1
+        if new == 0:
+            continue
+        if most >= 0 and used + new > most:
+            over[i] = True
+            continue
+        for c in range(offsets[i], offsets[i + 1]):
+            if kind[c] != _TAG:
+                pair = _pair(h, name_hash[name[c]])
+                p = _place(pair, slots)
+                if slots[p] == np.uint64(0):
+                    slots[p] = pair
+                    fresh[c] = True
+                    used += 1
+    return used
+
+
+@kernel
+def _move(old: Hashes, new: Hashes) -> None:
+    for h in old:
+        if h != np.uint64(0):
+            new[_place(h, new)] = h

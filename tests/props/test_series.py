@@ -1,0 +1,131 @@
+"""The limit of series: a report passes with all that it brings or not at all, and never more than the limit do."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from widerow.catalog.series import Series
+from widerow.catalog.store import bring_up
+from widerow.engine.memory import MemoryEngine
+from widerow.model.batch import Report, batch_of
+from widerow.model.tenant import LimitMode, Limits, Tenant
+from widerow.model.times import MS, ManualClock
+
+NOW = 1_800_000_000_000_000
+names = st.sampled_from(["a", "b", "c", "d", "ü#/"])
+reports = st.builds(
+    lambda device, metrics: Report(device, NOW, dict.fromkeys(metrics, 1.0), {"tag": "x"}),
+    names,
+    st.sets(names, min_size=1, max_size=4),
+)
+batches = st.lists(st.lists(reports, min_size=1, max_size=8), max_size=8)
+
+
+def limited(to: int, mode: LimitMode = LimitMode.ENFORCE) -> Tenant:
+    return Tenant(name="acme", limits=Limits(series=to), limit_modes={"series": mode})
+
+
+def made(clock: ManualClock) -> tuple[MemoryEngine, Series]:
+    engine = MemoryEngine(clock)
+    bring_up(engine)
+    series = Series(engine, clock)
+    series.learn("acme", ())
+    return engine, series
+
+
+@given(batches, st.integers(1, 12), st.sets(st.integers(0, 7)), st.sets(st.integers(0, 7)))
+def test_what_fits_passes_in_order_and_is_known_after_a_restart(
+    sent: list[list[Report]], most: int, restarts: set[int], failures: set[int]
+) -> None:
+    clock = ManualClock(NOW)
+    engine, series = made(clock)
+    known: set[tuple[str, str]] = set()
+    for n, batch in enumerate(sent):
+        clock.time_us += MS
+        if n in restarts:
+            series = Series(engine, clock)
+        fit = series.admit(limited(most), batch_of(batch))
+        assert fit is not None
+        before = set(known)
+        for report, over in zip(batch, fit.over.tolist(), strict=True):
+            brings = {(report.device, metric) for metric in report.values} - known
+            assert over == (bool(brings) and len(known) + len(brings) > most)
+            if not over:
+                known |= brings
+        assert len(known) <= most
+        if n in failures:
+            known = before
+            series.forget("acme")
+        else:
+            engine.write(fit.changes)
+        assert series.count(limited(most)) == len(known)
+
+
+def test_without_the_limit_nothing_is_counted_or_kept() -> None:
+    clock = ManualClock(NOW)
+    _, series = made(clock)
+    batch = batch_of([Report("a", NOW, {"x": 1.0}, {})])
+    for tenant in (Tenant(name="acme"), limited(1, LimitMode.OFF)):
+        assert series.admit(tenant, batch) is None
+        assert series.count(tenant) is None
+
+
+def test_a_series_goes_with_its_device_or_metric_and_makes_room() -> None:
+    clock = ManualClock(NOW)
+    engine, series = made(clock)
+    tenant = limited(4)
+    fit = series.admit(tenant, batch_of([Report(d, NOW, {"x": 1.0, "y": 1.0}, {}) for d in ("a", "b")]))
+    assert fit is not None
+    engine.write(fit.changes)
+    new = batch_of([Report("c", NOW, {"x": 1.0}, {})])
+    over = series.admit(tenant, new)
+    assert over is not None
+    assert over.over.tolist() == [True]
+    series.erase("acme", device="a", metric="x", version_us=clock.time_us)
+    assert series.count(tenant) == 3
+    series.erase("acme", device="a", version_us=clock.time_us)
+    assert series.count(tenant) == 2
+    series.erase("acme", metric="y", version_us=clock.time_us)
+    assert series.count(tenant) == 1
+    fits = series.admit(tenant, new)
+    assert fits is not None
+    assert fits.over.tolist() == [False]
+    series.erase("acme", version_us=clock.time_us + MS)
+    assert series.count(tenant) == 0
+
+
+def test_the_limit_holds_when_what_was_there_is_learned() -> None:
+    clock = ManualClock(NOW)
+    engine = MemoryEngine(clock)
+    bring_up(engine)
+    series, tenant = Series(engine, clock), limited(2)
+    woken: list[bool] = []
+    series.wake = lambda: woken.append(True)
+    many = batch_of([Report("a", NOW, {f"m{i}": 1.0}, {}) for i in range(5)])
+    first = series.admit(tenant, many)
+    assert first is not None
+    assert not first.over.any(), "not before it is known what there is"
+    assert (woken, series.unlearned()) == ([True], ["acme"])
+    engine.write(first.changes)
+    old = [rows for _, rows in first.changes]
+    series.learn("acme", old)
+    assert (series.unlearned(), series.count(tenant)) == ([], 5)
+    for known in (series, Series(engine, clock)):
+        later = known.admit(tenant, batch_of([Report("a", NOW, {"m1": 2.0}, {}), Report("b", NOW, {"m1": 2.0}, {})]))
+        assert later is not None
+        assert later.over.tolist() == [False, True], "what there is goes on, also beyond the limit"
+
+
+@pytest.mark.parametrize("count", [10_000])
+def test_the_table_grows_with_what_it_holds(count: int) -> None:
+    clock = ManualClock(NOW)
+    _, series = made(clock)
+    batch = batch_of([Report(f"d{i}", NOW, {"x": 1.0, "y": 1.0}, {}) for i in range(count)])
+    fit = series.admit(limited(2 * count - 1), batch)
+    assert fit is not None
+    assert fit.over.tolist() == [False] * (count - 1) + [True]
+    again = series.admit(limited(2 * count - 1), batch)
+    assert again is not None
+    assert (again.changes, int(again.over.sum())) == ([], 1)
