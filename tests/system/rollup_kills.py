@@ -4,7 +4,8 @@
 
 Between any two writes and deletes of a roll there is a point. A write of several tables may also end between two of them, as
 the port allows: on an engine that does not write all at once, a mark may be there without its reports.
-After each kill `verify` looks at everything: a window is right, or marked. In the end all is rolled, and nothing is marked.
+After each kill `verify` looks at everything: a window is right, or marked. In the end all that was ever sent is sent again,
+all is rolled, and nothing is marked; and what is counted as stored is what was sent, each report once.
 Exit code 1: something was wrong; the store is kept and named.
 """
 
@@ -21,7 +22,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -36,10 +38,13 @@ from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, HOUR, SECOND, TimeSpan, whole_ms
 from widerow.pipeline.job import Job, Outcome
 from widerow.query.points import points_of
+from widerow.rollup.counts import TOTAL_NAMES
 from widerow.rollup.pyramid import PyramidSettings
 from widerow.rollup.rolling import RollingSettings
 from widerow.rollup.verify import Verifier
 from widerow.rollup.windows import WindowSettings
+from widerow.schema.rollups import HOURS
+from widerow.schema.shards import SHARDS
 from widerow.schema.table import Table
 from widerow.service import Service
 
@@ -68,13 +73,16 @@ POINTS = (
     Point("before minutes", "write", "telemetry_1min", "before"),
     Point("after minutes", "write", "telemetry_1min", "after"),
     Point("the day is marked, its hour is not there", "write", "dirty_days", "within"),
+    Point("hours are there, and not counted", "write", "telemetry_hourly", "within"),
     Point("hours are there, their marks are as well", "write", "telemetry_hourly", "after"),
     Point("before the marks of an hour go", "delete", "dirty", "before"),
     Point("the marks of an hour are gone", "delete", "dirty", "after"),
     Point("before a day", "write", "telemetry_daily", "before"),
     Point("a day is there, its marks are as well", "write", "telemetry_daily", "after"),
+    Point("a day is summed up, its marks are there", "write", "stored_daily", "after"),
     Point("the marks of a day are gone", "delete", "dirty_days", "after"),
     Point("a shard of the fleet is there, its hour is not", "write", "fleet_partials", "within"),
+    Point("an hour is summed up, the fleet's is not there", "write", "stored_hourly", "after"),
     Point("the fleet's hour is there, its marks are as well", "write", "fleet_telemetry", "after"),
     Point("the marks of the fleet's hour are gone", "delete", "dirty_fleet", "after"),
 )
@@ -151,6 +159,11 @@ class Trial:
     def ledger(self) -> Path:
         return self.folder / "acknowledged"
 
+    @property
+    def offered(self) -> Path:
+        """What was sent, noted before it left."""
+        return self.folder / "offered"
+
     def create(self) -> None:
         with Service.open(self.config) as service:
             service.catalog.tenants.create(Tenant(name=TENANT))
@@ -158,7 +171,7 @@ class Trial:
     def suffer(self, cycle: int, point: Point, rng: random.Random, nth: int) -> None:
         """Write and roll until the point is reached so many times, or for a few seconds."""
         setattr(services, "open_engine", lambda config, clock: Deadly(open_engine(config, clock), point, nth))  # noqa: B010
-        ledger = os.open(self.ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        ledger, offered = (os.open(at, os.O_WRONLY | os.O_CREAT | os.O_APPEND) for at in (self.ledger, self.offered))
         service = Service.open(self.config, rolls=True)
         tenant = service.catalog.tenants.get(TENANT)
         sent: list[Report] = []
@@ -176,9 +189,11 @@ class Trial:
                 at = self.began_us - age_us + (cycle * 4096 + n) % SECOND
                 some.append(Report(rng.choice(DEVICES), at, {"temp": n / 8, "flow": rng.random()}, {}, 0))
             again = rng.sample(sent, min(len(sent), 5))
+            lines = b"".join(json.dumps([r.device, r.time_us, r.values]).encode() + b"\n" for r in some)
+            os.write(offered, lines)
             self._send(service, tenant, some + again)
             sent += some
-            os.write(ledger, b"".join(json.dumps([r.device, r.time_us, r.values]).encode() + b"\n" for r in some))
+            os.write(ledger, lines)
         os._exit(0)
 
     @staticmethod
@@ -201,6 +216,7 @@ class Trial:
         with Service.open(self.config) as service:
             tenant = service.catalog.tenants.get(TENANT)
             if at_the_end:
+                self._send_again(service, tenant)
                 _roll_all(service, tenant)
             verifier = Verifier(service.engine, service.telemetry, service.pyramid.rollups, service.clock)
             day = self.began_us - self.began_us % DAY
@@ -215,7 +231,31 @@ class Trial:
                 return f"{behind} windows are behind though all was rolled"
             if at_the_end and not all(sum(check.checked[level] for check in checks) for level in ("minute", "hour", "day")):
                 return "nothing was checked"
-            return self._missing(service, tenant)
+            return self._missing(service, tenant) or (self._miscounted(service, tenant) if at_the_end else "")
+
+    def _send_again(self, service: Service, tenant: Tenant) -> None:
+        """Everything, as a log would that nobody noted the place in."""
+        reports = [Report(device, at, values, {}, 0) for device, at, values in _lines(self.offered)]
+        for start in range(0, len(reports), 500):
+            self._send(service, tenant, reports[start : start + 500])
+
+    def _miscounted(self, service: Service, tenant: Tenant) -> str:
+        """Whether what is counted as stored is what was sent."""
+        sent = {(device, at) for device, at, _ in _lines(self.offered)}
+        want = Counter((device, at - at % HOUR) for device, at in sent)
+        counts, found, summed = service.pyramid.counts, Counter[tuple[str, int]](), Counter[int]()
+        for hour_us in {hour_us for _, hour_us in want}:
+            for shard in range(SHARDS):
+                for part in counts.of_shard(tenant, HOURS, hour_us, shard):
+                    for device, reports in zip(part.device.to_list(), part.reports.tolist(), strict=True):
+                        found[device, hour_us] += reports
+        if found != want:
+            differ = (found - want) + (want - found)
+            return f"{found.total()} reports are counted, and {len(sent)} were sent: {differ}"
+        for starts, rows in counts.sums(tenant, HOURS, TimeSpan(0, self.began_us + DAY)):
+            for start_us, reports in zip(starts.tolist(), rows[:, TOTAL_NAMES.index("reports")].tolist(), strict=True):
+                summed[start_us] += reports
+        return "" if summed.total() == len(sent) else f"the sums are {summed.total()}, and {len(sent)} were sent"
 
     def _missing(self, service: Service, tenant: Tenant) -> str:
         points = points_of(
@@ -230,14 +270,19 @@ class Trial:
                 strict=True,
             )
         )
-        for line in self.ledger.read_bytes().splitlines(keepends=True) if self.ledger.exists() else ():
-            if not line.endswith(b"\n"):
-                continue  # the process died writing it down
-            device, at, values = json.loads(line)
+        for device, at, values in _lines(self.ledger):
             for metric, value in values.items():
                 if (device, at, metric, value) not in stored:
                     return f"acknowledged, and lost: {device} {at} {metric} {value}"
         return ""
+
+
+def _lines(file: Path) -> Iterator[tuple[str, int, dict[str, float | str]]]:
+    """Without one that a process died writing down."""
+    for line in file.read_bytes().splitlines(keepends=True) if file.exists() else ():
+        if line.endswith(b"\n"):
+            device, at, values = json.loads(line)
+            yield device, at, values
 
 
 def _roll_all(service: Service, tenant: Tenant) -> None:
@@ -304,7 +349,7 @@ def main() -> int:
         print(f"WRONG: {wrong}; the store is kept in {folder}")
         return 1
     shutil.rmtree(folder)
-    print("all windows are what raw reports say, nothing acknowledged was lost")
+    print("all windows are what raw reports say, nothing acknowledged was lost, and each report is counted once")
     return 0
 
 
