@@ -26,7 +26,7 @@ from widerow.model.batch import Report, batch_of
 from widerow.model.device import Profile
 from widerow.model.errors import WiderowError
 from widerow.model.names import Names
-from widerow.model.tenant import Tenant
+from widerow.model.tenant import Limits, Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, SECOND, TimeSpan
 from widerow.pipeline.job import Job, Outcome
 from widerow.pipeline.pipeline import INLINE_BYTES
@@ -57,12 +57,13 @@ def warm_up() -> None:
             store=Store(url=f"rocksdb:{Path(folder) / 'store'}", cache_mib=8, write_buffer_mib=16, reserve_mib=0)
         )
         with Service.open(config, rolls=True) as service:
-            tenant = service.catalog.tenants.create(Tenant(name="warm"))
+            tenant = service.catalog.tenants.create(Tenant(name="warm", limits=Limits(series=1 << 20)))
             _write(service, tenant)
             _ask(service, tenant)
             _roll(service, tenant)
             _ask_steps(service, tenant)
             _ask_fleet(service, tenant)
+            _ask_usage(service, tenant)
             service.delete_device(tenant, "d1")
             service.purge()
 
@@ -163,6 +164,14 @@ def _ask_fleet(service: Service, tenant: Tenant) -> None:
             pyramid.roller.roll(tenant, unit)
         for unit in sorted(pyramid.roller.fleet.pending()):
             pyramid.fleet.roll(tenant, unit)
+
+
+def _ask_usage(service: Service, tenant: Tenant) -> None:
+    now_us = service.clock.now_us()
+    span = TimeSpan(now_us - 4 * HOUR, now_us + HOUR)
+    service.learn_series()
+    service.ledger.statement(tenant, span, "hour")
+    list(service.recorded.seconds(tenant.name, span))
 
 
 if __name__ == "__main__":
