@@ -16,7 +16,7 @@ REPORT_BYTES = 41
 """Of a report, besides the names in its key and its values: the key's other parts, and what stands before the values."""
 SHAPE_BYTES = 23
 """Of what a bucket says once about its reports, besides the names in its key and those of its metrics."""
-_NUMBER, _TAG = int(CellKind.NUMBER), int(CellKind.TAG)
+_NUMBER, _TEXT, _TAG = int(CellKind.NUMBER), int(CellKind.TEXT), int(CellKind.TAG)
 _NUMBER_BYTES, _LENGTH_BYTES = 8, 4
 
 
@@ -40,8 +40,14 @@ def batch_bytes(tenant: str, batch: Batch) -> int:
     """Of all reports of a batch."""
     if not len(batch):
         return 0
-    names = int(name_bytes(batch.device.names)[batch.device.codes].sum())
-    return len(batch) * (REPORT_BYTES + len(tenant)) + names + int(cell_bytes(batch.cells).sum())
+    cells, names = batch.cells, name_bytes(batch.device.names)
+    total = len(batch) * (REPORT_BYTES + len(tenant)) + int(names[batch.device.codes].sum())
+    numbers = int(np.count_nonzero(cells.kind == _NUMBER))
+    total += _NUMBER_BYTES * numbers
+    if numbers < len(cells):  # few are texts: a look at these alone takes a tenth of the time
+        text = cells.text[cells.kind == _TEXT]
+        total += _LENGTH_BYTES * len(text) + int(lengths(cells.texts.offsets)[text].sum())
+    return total
 
 
 def name_bytes(names: Names) -> Ints:

@@ -152,8 +152,10 @@ class Counts:
         rows = Rows(keys, np.full(n, version_us), expire_us, _cells(reports, sizes))
         return self._table(counts(level, keep_us)), rows
 
-    def sum_up(self, tenant: Tenant, level: Level, start_us: int, shards: Iterable[int], version_us: int) -> None:
-        """Put together what is stored of the devices of some shards, in an hour or a day. Durable on return."""
+    def sums_of(
+        self, tenant: Tenant, level: Level, start_us: int, shards: Iterable[int], version_us: int
+    ) -> tuple[Table, Rows]:
+        """What to write for what is stored of the devices of some shards, in an hour or a day, put together."""
         rows: list[tuple[Key, Row]] = []
         period = start_us - start_us % TOTALS_PERIOD_US
         for shard in shards:
@@ -165,7 +167,7 @@ class Counts:
         keep_us = kept_at(tenant, level, start_us)
         table = self._table(totals(level, keep_us))
         expire_us = start_us + level.width_us + keep_us + GUARD_US if keep_us else NEVER
-        self._engine.write([(table, rows_of(table, rows, version_us=version_us, expire_us=expire_us))])
+        return table, rows_of(table, rows, version_us=version_us, expire_us=expire_us)
 
     # -- reading
 

@@ -9,7 +9,7 @@ Rule 3: devices go by the registry, in the order of their names, some hundreds a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -133,17 +133,25 @@ class Fleet:
 
         `newer_than_us`: a version that must lose, though it may come from a clock that is ahead.
         """
+        shards = list(shards)
         with self._writing:  # who reads later writes later: what is replaced is removed first
             count, version_us = 0, max(self._versions.next(), newer_than_us + MS)
             for shard in shards:
                 summary, devices = self.shard_says(tenant, hour_us, shard)
                 self.store.put_partial(tenant, shard, hour_us, summary, version_us)
                 count += devices
-                if self._counts:
-                    self._counts.sum_up(tenant, HOURS, hour_us, [shard], version_us)
-                    self._counts.sum_up(tenant, DAYS, hour_us - hour_us % DAY, [shard], version_us)
+            if self._counts:
+                self._sum_up(self._counts, tenant, hour_us, shards, version_us)
             self.store.put_hour(tenant, hour_us, self.fleet_says(tenant, hour_us), version_us)
         return count
+
+    def _sum_up(self, counts: Counts, tenant: Tenant, hour_us: int, shards: Sequence[int], version_us: int) -> None:
+        """What is stored of these shards in an hour; and in its day, if that was rolled: something of it may be erased."""
+        changes = [counts.sums_of(tenant, HOURS, hour_us, shards, version_us)]
+        day_us = hour_us - hour_us % DAY
+        if day_us + DAY <= self._clock.now_us():
+            changes.append(counts.sums_of(tenant, DAYS, day_us, shards, version_us))
+        self._engine.write(changes)
 
     def shard_says(self, tenant: Tenant, hour_us: int, shard: int) -> tuple[FleetSummary, int]:
         """From the hours of all devices of a shard; and how many devices it has."""

@@ -240,7 +240,8 @@ class Roller:
                 self._clear(tenant, some, DAYS, span, version_us)
             counted = self.counts.day(tenant, span.start_us, some, days, version_us)
             self._engine.write([*self._rollups.changes(tenant, DAYS, days), counted])
-        self.counts.sum_up(tenant, DAYS, span.start_us, [unit.shard for unit in units], self._versions.next())
+        version_us = self._versions.next()
+        self._engine.write([self.counts.sums_of(tenant, DAYS, span.start_us, [unit.shard for unit in units], version_us)])
         self.days.finish(units, taken_us)
         return Rolled(len(devices))
 
