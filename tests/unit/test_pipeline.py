@@ -307,3 +307,56 @@ def test_backlog_beyond_its_bound_is_refused_and_live_reports_are_not(tmp_path: 
         assert not [o.error for o in outcomes if o.error is not None]
         assert sorted(o.accepted for o in outcomes)[:3] == [1, 1, 4000]
         assert lane_figures(service) == {"live": (0, 0), "backfill": (0, 0)}
+
+
+def used(service: Service, tenant: Tenant) -> dict[str, float]:
+    """What was recorded, but for zeros and bytes."""
+    service.usage.flush()
+    now_us = service.clock.now_us()
+    total: dict[str, float] = {}
+    for hour in service.recorded.hours(tenant.name, TimeSpan(now_us - 2 * HOUR, now_us + HOUR)).values():
+        for name, value in hour.items():
+            total[name] = total.get(name, 0.0) + value
+    return {name: value for name, value in total.items() if value and not name.endswith("_bytes")}
+
+
+def test_what_was_offered_was_accepted_refused_or_has_failed(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    tenant = service.catalog.tenants.create(Tenant(name="acme", limits=Limits(devices=1)))
+    now = service.clock.now_us()
+    send(service, tenant, f"m,device=a x=1 {now}\nm,device=b x=1 {now}\nm,device=a x=1 {now + HOUR}\nbroken")
+    want = {"offered": 4, "accepted": 1, "values": 1, "refused:device-limit": 1, "limit:devices": 1}
+    assert used(service, tenant) == {**want, "refused:future": 1, "refused:device-missing": 1}
+    other = service.catalog.tenants.create(Tenant(name="other"))
+    real, failures = service.engine.write, [StorageFull("full")]
+
+    def failing(changes: list[tuple[Table, Rows]]) -> None:
+        if failures and any(table.name.startswith("telemetry") for table, _ in changes):
+            raise failures.pop()
+        real(changes)
+
+    monkeypatch.setattr(service.engine, "write", failing)
+    body = f"m,device=a x=1 {now}\nbroken"
+    assert [outcome.accepted for outcome in (*send(service, other, body), *send(service, other, body))] == [0, 1]
+    assert used(service, other) == {"offered": 4, "failed": 2, "accepted": 1, "values": 1, "refused:device-missing": 1}
+
+
+def test_what_another_process_took_in_is_not_counted_again(service: Service) -> None:
+    tenant = service.catalog.tenants.create(Tenant(name="acme", limits=Limits(devices=1)))
+    body = "".join(f"m,device={device} x=1 {service.clock.now_us()}\n" for device in "abc").encode()
+    done = threading.Event()
+    decode = service.bodies.lines(body, encoding="", precision="us", max_bytes=1 << 30)
+    service.pipeline.submit(Job(tenant, len(body), decode, lambda _: done.set(), counted=True))
+    assert done.wait(30)
+    assert used(service, tenant) == {"accepted": -2, "refused:device-limit": 2}, "which the front counted as accepted"
+
+
+def test_the_bytes_of_a_body_that_cannot_be_read_are_received_all_the_same(service: Service) -> None:
+    tenant = service.catalog.tenants.create(Tenant(name="acme"))
+    done, body = threading.Event(), b"[{"
+    decode = service.bodies.reports(body, content_type="application/json", encoding="", precision="ms", max_bytes=1 << 30)
+    service.pipeline.submit(Job(tenant, len(body), decode, lambda _: done.set()))
+    assert done.wait(30)
+    service.usage.flush()
+    now_us = service.clock.now_us()
+    (hour,) = service.recorded.hours("acme", TimeSpan(now_us - HOUR, now_us + HOUR)).values()
+    assert (hour["received_bytes"], hour["offered"]) == (2, 0)

@@ -182,6 +182,7 @@ class Pipeline:
             )
             job.refusals = [*decoded.refusals, *refused]
         except WiderowError as error:
+            self._record(job, Outcome(error=error))
             self._answer(job, Outcome(error=self._filed(job, (), error) or error))
             return
         except Exception as error:
@@ -271,11 +272,18 @@ class Pipeline:
 
     def _record(self, job: Job, outcome: Outcome, values: int = 0) -> None:
         """What became of a job, for who asks what a tenant used."""
-        if self._usage is None or job.batch is None:
+        if self._usage is None:
+            return
+        received_bytes = job.size if job.received_bytes is None else job.received_bytes
+        if job.batch is None:  # nobody knows what is in it
+            if not job.counted:
+                self._usage.offered(job.tenant.name, job.lane, 0, 0, 0, received_bytes, {})
             return
         count, error = len(job.batch), outcome.error
+        offered = count + sum(len(refusal) for refusal in job.refusals)
+        failed = offered if isinstance(error, Unavailable) else 0
         refusals, limits = Counter[str](), Counter[str]()
-        for refusal in job.refusals if error else outcome.refusals:
+        for refusal in () if failed else job.refusals if error else outcome.refusals:
             refusals[refusal.code] += len(refusal)
             if refusal.spent:
                 limits[refusal.spent.limit] += len(refusal)
@@ -289,14 +297,14 @@ class Pipeline:
         self._usage.offered(
             job.tenant.name,
             job.lane,
-            count + sum(len(refusal) for refusal in job.refusals),
+            offered,
             outcome.accepted,
             values,
-            job.size if job.received_bytes is None else job.received_bytes,
+            received_bytes,
             refusals,
             limits=limits,
             written_bytes=batch_bytes(job.tenant.name, job.batch) * outcome.accepted // count if outcome.accepted else 0,
-            failed=count if isinstance(error, Unavailable) else 0,
+            failed=failed,
             weighed=weighed,
             at_us=job.seen_us,
         )
