@@ -54,6 +54,7 @@ EXAMPLES = {
     "GET /v1/metrics/{metric}": Example("/v1/metrics/{metric}"),
     "PATCH /v1/metrics/{metric}": Example("/v1/metrics/{metric}", {"unit": "K"}),
     "DELETE /v1/metrics/{metric}": Example("/v1/metrics/{metric}"),
+    "GET /v1/usage": Example("/v1/usage"),
     "GET /v1/deadletters": Example("/v1/deadletters"),
     "GET /v1/deadletters/{id}": Example("/v1/deadletters/{letter}"),
     "POST /v1/deadletters/replay": Example("/v1/deadletters/replay", {"ids": ["{letter}"]}),
@@ -177,7 +178,7 @@ def test_a_tenant_sees_nothing_of_another(site: Site, route: Route) -> None:
 
 def test_a_list_of_one_tenant_has_nothing_of_another(site: Site) -> None:
     names_of(site, "umbra", SECRET)
-    paths = ("devices", "fleet/series", "fleet/latest", "metrics", "deadletters", "admin/tokens", "status")
+    paths = ("devices", "fleet/series", "fleet/latest", "metrics", "usage", "deadletters", "admin/tokens", "status")
     for path in [f"/v1/{path}" for path in paths]:
         for accept in ("application/json", "text/csv"):
             answer = site.client(Role.ADMIN, "acme").get(path, headers={"Accept": accept})
