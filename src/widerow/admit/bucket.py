@@ -35,7 +35,7 @@ class Bucket:
 
     def __init__(self, per_s: float, burst: float, now_us: int) -> None:
         self._lock = threading.Lock()
-        self._fill, self._burst = filled(per_s), _level(burst)
+        self._fill, self._burst = filled(per_s), full_level(burst)
         self._level, self._at_us = self._burst, now_us
         self._offered = Meter(now_us)
 
@@ -43,7 +43,7 @@ class Bucket:
         """Another rate from now on. What is in the bucket stays, as far as there is room for it."""
         with self._lock:
             self._refill(now_us)
-            self._fill, self._burst = filled(per_s), _level(burst)
+            self._fill, self._burst = filled(per_s), full_level(burst)
             self._level = min(self._level, self._burst)
 
     def take(self, wanted: int, now_us: int, *, whole: bool = False) -> int:
@@ -80,8 +80,8 @@ class Bucket:
             self._at_us = now_us
 
 
-def _level(burst: float) -> int:
-    """A bucket that holds less than one token would never let anything pass."""
+def full_level(burst: float) -> int:
+    """The level of a bucket that is full. One that held less than a token would never let anything pass."""
     return int(min(max(1.0, burst), MOST_BURST) * TOKEN)
 
 
@@ -129,8 +129,8 @@ class DeviceBuckets:
             if had:
                 passed_us = max(0, now_us - int(self._at_us[device]))
                 before = int(self._level[device]) + passed_us * int(self._fill[device])
-            self._fill[device], self._burst[device] = filled(per_s), _level(burst)
-            self._level[device] = min(before, _level(burst)) if had else _level(burst)
+            self._fill[device], self._burst[device] = filled(per_s), full_level(burst)
+            self._level[device] = min(before, full_level(burst)) if had else full_level(burst)
             self._at_us[device] = now_us
 
     def limited(self, device: int) -> bool:
