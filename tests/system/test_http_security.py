@@ -64,6 +64,7 @@ EXAMPLES = {
     "GET /v1/admin/tenants/{tenant}": Example("/v1/admin/tenants/{tenant}"),
     "PATCH /v1/admin/tenants/{tenant}": Example("/v1/admin/tenants/{tenant}", {"display_name": "walked"}),
     "DELETE /v1/admin/tenants/{tenant}": Example("/v1/admin/tenants/none-such"),
+    "POST /v1/admin/tenants/{tenant}/whatif": Example("/v1/admin/tenants/{tenant}/whatif", {"last": "1d"}),
     "GET /v1/admin/tokens": Example("/v1/admin/tokens"),
     "POST /v1/admin/tokens": Example("/v1/admin/tokens", {"role": "read"}),
     "DELETE /v1/admin/tokens/{id}": Example("/v1/admin/tokens/{id}"),

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -102,3 +103,25 @@ def test_what_is_used_has_its_price(site: Site, monkeypatch: pytest.MonkeyPatch)
     assert cost["read"] == pytest.approx(total["answered_bytes"] / (1 << 30) * 7, abs=1e-8)
     assert cost["reports"] == pytest.approx(total["accepted"] / 1e6 * 11, abs=1e-8)
     assert cost["total"] == pytest.approx(sum(cost[part] for part in ("stored", "written", "read", "reports")), abs=1e-8)
+
+
+def test_what_a_limit_would_have_done_can_be_asked(site: Site, tmp_path: Path) -> None:
+    operator = site.client(Role.OPERATOR)
+    site.service.usage.flush()
+    offered = operator.get("/v1/usage", params={"start": "-3h", "tenant": "acme"}).json()["total"]["offered"]
+    path = "/v1/admin/tenants/acme/whatif"
+    narrow = operator.post(path, json={"limits": {"writes_per_s": 1, "writes_burst": 1, "devices": 1}, "last": "3h"}).json()
+    assert offered >= narrow["writes"]["offered"] > 0  # what was refused for what it is never came to a limit
+    assert 0 < narrow["writes"]["refused"] < narrow["writes"]["offered"]
+    assert sum(hour["refused"] for hour in narrow["writes"]["hours"]) == narrow["writes"]["refused"]
+    assert narrow["now"][0]["limit"] == "devices"
+    wide = operator.post(path, json={"limits": {"writes_per_s": 1_000_000}}).json()
+    assert (wide["writes"]["refused"], wide["writes"]["hours"]) == (0, [])
+    assert operator.get("/v1/admin/tenants/acme").json()["limits"]["writes_per_s"] == 0, "nothing is changed"
+    assert site.client(Role.ADMIN).post(path, json={}).status_code == 403
+    proposed = tmp_path / "proposed.toml"
+    proposed.write_text("[limits]\nwrites_per_s = 1\n")
+    options = ["--server", site.url, "--token", site.token(Role.OPERATOR)]
+    shown = CliRunner().invoke(app, ["tenant", "whatif", "acme", "--limits", str(proposed), *options])
+    assert shown.exit_code == 0, shown.output
+    assert "would have been refused" in shown.stdout

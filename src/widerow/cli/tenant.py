@@ -11,6 +11,7 @@ from widerow.cli.api import in_path
 from widerow.cli.failure import Misused
 from widerow.cli.session import Session, YesOption, confirm, operator_client, pairs
 from widerow.cli.tenant_usage import usage
+from widerow.cli.tenant_whatif import whatif
 
 app = typer.Typer(help="Tenants: who owns devices, limits, retention and tokens.", no_args_is_help=True)
 
@@ -173,6 +174,7 @@ def delete(session: Session, name: Name, yes: YesOption = False) -> None:
 
 
 app.command("usage")(usage)
+app.command("whatif")(whatif)
 
 
 def _form(

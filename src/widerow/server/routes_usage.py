@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from widerow.server import usage
-from widerow.server.auth import READERS
+from widerow.server import usage, whatif
+from widerow.server.auth import OPERATORS, READERS
 from widerow.server.call import Param
-from widerow.server.parameters import END, TENANT
-from widerow.server.replies import tabular
+from widerow.server.parameters import END, TENANT, TENANT_PATH
+from widerow.server.replies import json_form, patch, tabular
 from widerow.server.schemas import TEXT
-from widerow.server.table import TABULAR, Route
+from widerow.server.table import TABULAR, Reply, Route
 from widerow.usage.ledger import STEPS_US
 
 _START = Param(
@@ -29,5 +29,18 @@ USAGE: tuple[Route, ...] = (
         parameters=(_START, END, _STEP, TENANT),
         replies=tabular("Step by step, with the sum.", "Usage"),
         offers=TABULAR,
+    ),
+    Route(
+        method="POST",
+        path="/v1/admin/tenants/{tenant}/whatif",
+        handler=whatif.whatif,
+        roles=OPERATORS,
+        group="Usage",
+        summary="What proposed limits and retentions would have refused and taken away",
+        doc="Recorded use is tried on them, second by second. Changes nothing.",
+        parameters=(TENANT_PATH, TENANT),
+        body=patch("WhatIf"),
+        replies={200: Reply(doc="What would have been.", forms=json_form("WouldHave"))},
+        errors=(404, 413, 415),
     ),
 )

@@ -381,6 +381,33 @@ SCHEMAS: dict[str, Schema] = {
             "usage": array(of({"time": TIME, **_USE_FIELDS})),
         }
     ),
+    "WhatIf": of(
+        {
+            "limits": _TENANT_FIELDS["limits"],
+            "retention": _TENANT_FIELDS["retention"],
+            "last": {**TEXT, "default": "7d", "description": "Of how long before now."},
+        },
+        (),
+    ),
+    "WouldHave": of(
+        {
+            "tenant": TEXT,
+            "start": TIME,
+            "end": TIME,
+            "limits": {"type": "object", "additionalProperties": WHOLE},
+            "writes": of(
+                {
+                    "offered": WHOLE,
+                    "refused": WHOLE,
+                    "hours_over": WHOLE,
+                    "hours": array(
+                        of({"time": TIME, **dict.fromkeys(("offered", "refused", "seconds", "worst_per_s"), WHOLE)})
+                    ),
+                }
+            ),
+            "now": array(of({"limit": TEXT, "allowed": WHOLE, "seen": WHOLE, "over": WHOLE})),
+        }
+    ),
     "Tenant": of(
         {"name": TEXT, **_TENANT_FIELDS, "raw_epochs": array(of({"from": TIME, "raw": TEXT})), **_STORED},
         ("name", "revision"),

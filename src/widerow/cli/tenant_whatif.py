@@ -1,0 +1,66 @@
+"""`widerow tenant whatif`: what proposed limits would have done to what was recorded."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from widerow.cli import output
+from widerow.cli.api import in_path
+from widerow.cli.failure import Misused
+from widerow.cli.session import Session, operator_client
+
+Name = Annotated[str, typer.Argument(metavar="TENANT", help="Its name.", show_default=False)]
+
+
+@operator_client
+def whatif(
+    session: Session,
+    name: Name,
+    limits: Annotated[
+        Path,
+        typer.Option(
+            "--limits", metavar="FILE", help="TOML or JSON with tables limits and retention, as tenant show --json has them."
+        ),
+    ],
+    last: Annotated[str, typer.Option("--last", metavar="TIME", help="Of how long before now: 36h, 7d.")] = "7d",
+) -> None:
+    """What limits and retentions would have refused and taken away. Changes nothing.
+
+    Example: widerow tenant whatif acme --limits proposed.toml --last 7d
+    """
+    form = {**_read(limits), "last": last}
+    session.show(session.api.post(f"/v1/admin/tenants/{in_path(name)}/whatif", form), _draw)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text()
+        form = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except OSError as error:
+        raise Misused(f"--limits {path}: {error.strerror}") from None
+    except (json.JSONDecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Misused(f"--limits {path}: {error}", todo="give TOML, or JSON in a file whose name ends in .json") from None
+    if not isinstance(form, dict):
+        raise Misused(f"--limits {path}: give tables limits and retention")
+    return {key: form[key] for key in ("limits", "retention") if key in form}
+
+
+def _draw(found: dict[str, Any]) -> None:
+    writes = found["writes"]
+    share = 100 * writes["refused"] / writes["offered"] if writes["offered"] else 0.0
+    output.emit(
+        f"{found['start']} to {found['end']}: of {writes['offered']:,} reports {writes['refused']:,} ({share:.2f}%) "
+        f"would have been refused, in {writes['hours_over']:,} hours"
+    )
+    if writes["hours"]:
+        columns = ("hour", "offered", "refused", "seconds over", "worst/s")
+        rows = [(h["time"], h["offered"], h["refused"], h["seconds"], h["worst_per_s"]) for h in writes["hours"]]
+        output.emit_table(columns, rows, right=columns[1:])
+    for limit in found["now"]:
+        over = f"{limit['over']:,} over it: what is new would be refused" if limit["over"] else "within it"
+        output.emit(f"{limit['limit']}: {limit['seen']:,} now, {limit['allowed']:,} allowed: {over}")
