@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from widerow.engine.rocksdb import raw
 from widerow.engine.rocksdb.keys import Strings, decode_keys, encode_key, encode_keys, split_key
 from widerow.engine.rows import Column
 from widerow.model.names import Coded
@@ -66,3 +68,16 @@ def test_a_partition_is_split_from_the_rest_of_its_key(row: tuple[str, str, int,
     values, length = split_key(columns[:3], encode_key(columns, row))
     assert values == row[:3]
     assert length == len(encode_key(columns, row[:3]))
+
+
+@given(st.lists(st.tuples(st.binary(max_size=40), st.binary(max_size=600))))
+def test_pairs_become_the_same_columns_whether_they_are_read_where_they_are_or_by_python(
+    rows: list[tuple[bytes, bytes]],
+) -> None:
+    assert raw._KNOWN, "the layout of this Python's objects is not known: reads take the slow way"
+    found = raw.as_columns(rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(raw, "_KNOWN", False)
+        plain = raw.as_columns(rows)
+    for column, other, k in zip(found, plain, (0, 1), strict=True):
+        assert column.to_list() == other.to_list() == [row[k] for row in rows]

@@ -29,13 +29,13 @@ from widerow.engine.rocksdb.pieces import (
     Fragments,
     PartitionReader,
     Piece,
-    RawRows,
     behind,
     decode,
     names_of,
     shape_of,
     shapes_of,
 )
+from widerow.engine.rocksdb.raw import RawRows
 from widerow.engine.rocksdb.scan import Place, SparseScan, bounds, rows_of_piece, span_bounds
 from widerow.engine.rows import Column, Cursor, Key, Rows, key_columns
 from widerow.model.arrays import Bytes, Hashes, Ints

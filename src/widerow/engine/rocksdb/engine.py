@@ -253,13 +253,13 @@ class RocksEngine:
             batch = WriteBatch(raw_mode=True)
             batch.set_default_column_family(self.db.handle(family))
             if columns is None:
-                append.consume(map(batch.delete, (piece.keys[i] for i in np.flatnonzero(doomed).tolist())))
+                append.consume(map(batch.delete, (stored[i][0] for i in np.flatnonzero(doomed).tolist())))
             else:
                 named = np.isin(found.cells.names.to_bytes_list(), list(names_of(columns) or ()))
                 hit = np.zeros(len(doomed), np.bool_)
                 hit[found.cells.rows()[named[found.cells.name]]] = True
                 doomed &= hit
-                append.consume(map(batch.delete, (piece.keys[i] for i in np.flatnonzero(doomed).tolist())))
+                append.consume(map(batch.delete, (stored[i][0] for i in np.flatnonzero(doomed).tolist())))
                 left = rows_of_piece(table, piece, found)
                 left = replace(left, cells=found.cells.keep(~named[found.cells.name])).take(doomed)
                 left = left.take(lengths(left.cells.offsets) > 0)

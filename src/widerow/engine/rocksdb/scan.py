@@ -20,10 +20,10 @@ from widerow.engine.rocksdb.pieces import (
     Fragments,
     PartitionReader,
     Piece,
-    RawRows,
     decode,
     names_of,
 )
+from widerow.engine.rocksdb.raw import RawRows
 from widerow.engine.rows import Column, Cursor, Key, Rows, key_columns
 from widerow.model.arrays import Ints
 from widerow.schema.table import Table
@@ -164,7 +164,7 @@ class SparseScan:
                 place = self._place(target, everything)
                 if self.limit is not None:
                     yield from self._limited(piece, target, everything)
-                elif len(piece.keys) >= PIECE:
+                elif len(piece.rows) >= PIECE:
                     yield from self._chunk(piece, place)
                 else:
                     continue
@@ -200,7 +200,7 @@ class SparseScan:
             yield replace(rows.take(kept), cursor=self._place(target, everything).to_cursor())
 
     def _chunk(self, piece: Piece, place: Place) -> Iterator[Rows]:
-        if piece.keys:
+        if piece.rows:
             rows, _ = self._live(piece, place.to_cursor())
             if len(rows):
                 yield rows
