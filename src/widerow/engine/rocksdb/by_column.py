@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from rocksdict import ReadOptions, WriteBatch
+from rocksdict import WriteBatch
 
 from widerow.engine.port import Span
 from widerow.engine.rocksdb import append
@@ -33,6 +33,7 @@ from widerow.engine.rocksdb.pieces import (
     decode,
     names_of,
     shape_of,
+    shapes_at,
     shapes_of,
 )
 from widerow.engine.rocksdb.raw import RawRows
@@ -45,7 +46,7 @@ from widerow.model.times import MS
 from widerow.schema.table import KeyColumn, Table
 
 if TYPE_CHECKING:
-    from rocksdict import Rdict
+    from widerow.engine.rocksdb.iterators import Opened
 
 _NAME = KeyColumn("")
 """The name of a cell, where it stands in a key."""
@@ -135,19 +136,13 @@ class ColumnsReader(PartitionReader):
         super().__init__(prefix, prefix + ROWS + low, high)
         self._wanted = wanted
 
-    def read(self, family: Rdict, count: int) -> tuple[RawRows, dict[bytes, bytes]]:
+    def read(self, opened: Opened, count: int) -> tuple[RawRows, dict[bytes, bytes]]:
         """Column by column, all as far as the same clustering key."""
-        options = ReadOptions()  # the iterator only borrows it
-        at = family.iter(options)  # one for all columns: making one costs as much as two of them
-        shapes: dict[bytes, bytes] = {}
-        start, rows_begin = len(self.prefix) + 1, self.prefix + ROWS
-        at.seek(self.prefix + SHAPES)
-        while at.valid() and (key := at.key()) < rows_begin:
-            shapes[key[start:]] = at.value()
-            at.next()
+        at = opened.at
+        shapes = shapes_at(at, self.prefix)
         stems = _stems(self.prefix, shapes, self._wanted)
         most = min(count, max(_LEAST, PIECE // max(1, len(stems))))
-        low = self.next_key[start:]
+        low = self.next_key[len(self.prefix + ROWS) :]
         runs: list[RawRows] = []
         horizon: bytes | None = None
         for stem in stems:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import msgspec
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from widerow.engine.port import ALL, Span
 from widerow.engine.rocksdb.database import Database, items
 from widerow.engine.rocksdb.families import Families
+from widerow.engine.rocksdb.iterators import Iterators
 from widerow.engine.rocksdb.keys import decode_keys, encode_all, encode_key, encode_part, split_key
 from widerow.engine.rocksdb.pieces import (
     BEHIND,
@@ -151,34 +153,38 @@ class SparseScan:
 
     def _pieces(self, targets: Iterator[_Target], *, everything: bool) -> Iterator[Rows]:
         piece, place = Piece(), Place(0)
-        for target in targets:
-            while not target.reader.done:
-                before = self._place(target, everything)
-                rows, shapes = self._read(target)
-                if not rows:
-                    continue
-                if not piece.fits(shapes):
-                    yield from self._chunk(piece, before)
+        iterators = Iterators(self.db)
+        try:
+            for target in targets:
+                while not target.reader.done:
+                    before = self._place(target, everything)
+                    rows, shapes = self._read(target, iterators)
+                    if not rows:
+                        continue
+                    if not piece.fits(shapes):
+                        iterators.give_back()
+                        yield from self._chunk(piece, before)
+                        piece = Piece()
+                    piece.add(target.partition, target.reader.prefix, rows, shapes)
+                    place = self._place(target, everything)
+                    if self.limit is None and len(piece.rows) < PIECE:
+                        continue
+                    iterators.give_back()
+                    if self.limit is not None:
+                        yield from self._limited(piece, target, everything)
+                    else:
+                        yield from self._chunk(piece, place)
                     piece = Piece()
-                piece.add(target.partition, target.reader.prefix, rows, shapes)
-                place = self._place(target, everything)
-                if self.limit is not None:
-                    yield from self._limited(piece, target, everything)
-                elif len(piece.rows) >= PIECE:
-                    yield from self._chunk(piece, place)
-                else:
-                    continue
-                piece = Piece()
+        finally:
+            iterators.give_back()
         yield from self._chunk(piece, place)
 
-    def _read(self, target: _Target) -> tuple[RawRows, dict[bytes, bytes]]:
-        reader = target.reader
-        with self.db.reading():
-            handle = self.db.family(target.family)
-            if handle is None:  # its window was dropped meanwhile
-                reader.done = True
-                return [], {}
-            return reader.read(handle, PIECE if self.limit is None else min(PIECE, max(1, self.limit - target.taken)))
+    def _read(self, target: _Target, iterators: Iterators) -> tuple[RawRows, dict[bytes, bytes]]:
+        reader, opened = target.reader, iterators.of(target.family)
+        if opened is None:  # its window was dropped meanwhile
+            reader.done = True
+            return [], {}
+        return reader.read(opened, PIECE if self.limit is None else min(PIECE, max(1, self.limit - target.taken)))
 
     def _place(self, target: _Target, everything: bool) -> Place:
         """Where to go on behind what was read of a partition so far."""
@@ -235,8 +241,16 @@ class SparseScan:
                 key = prefix + BEHIND
 
     def _reader(self, partition: Key, prefix: bytes, resumed: Place | None = None) -> PartitionReader:
-        low, high = bounds(self.table, partition, prefix + ROWS, self.span)
+        if len(partition) == len(self.table.partition):
+            low, high = prefix + self._whole[0], prefix + self._whole[1]
+        else:
+            low, high = bounds(self.table, partition, prefix + ROWS, self.span)
         return PartitionReader(prefix, max(low, resumed.next_key) if resumed else low, high)
+
+    @cached_property
+    def _whole(self) -> tuple[bytes, bytes]:
+        """Where the span begins and ends behind the prefix of each whole partition."""
+        return span_bounds(self.table, ROWS, self.span)
 
     def _resumes_at(self, start: Place) -> bytes:
         """A key from which on the partition is found that a scan of everything goes on with."""
