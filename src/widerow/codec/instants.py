@@ -5,13 +5,17 @@ Rule: all texts of one call have the same decimals, as few as the times need: no
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from widerow.model.arrays import PAD, Bytes, Ints
-from widerow.model.kernel import kernel
+from widerow.model.kernel import kernel, pasted
 from widerow.model.machine import copy_bytes
-from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND
+from widerow.model.times import DAY, MS, SECOND
 
+_DATE = 11
+"""Length of a date, with what stands behind it."""
 _WHOLE = 20
 """Length of a time without decimals: 2026-11-15T00:00:00Z."""
 
@@ -47,16 +51,19 @@ def _decimals(time_us: Ints) -> int:
 @kernel
 def _put_times(time_us: Ints, decimals: int, at: int, width: int, repeats: int, out: Bytes) -> None:
     base = out.ctypes.data
-    day, year, month, date = np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
+    day, dated = np.int64(-1), 0
     for i in range(len(time_us)):
         p = i * width + at
         if i >= repeats and time_us[i] == time_us[i - repeats]:
             # What is copied too far is a quotation mark, as it is there, and the start of the next row, not yet written.
             copy_bytes(base + p, base + p - repeats * width, width - at)
             continue
-        rest = time_us[i] % DAY
-        if time_us[i] // DAY != day:  # neighbours are mostly of one day
-            day = time_us[i] // DAY
+        of_day = time_us[i] // DAY
+        rest = time_us[i] - of_day * DAY
+        if of_day == day:  # neighbours are mostly of one day; what is copied too far is written next
+            copy_bytes(base + p, base + dated, _DATE)
+        else:
+            day, dated = of_day, p
             # Days of a 400-year cycle, counted from 1 March of the year 0, so that the leap day is a year's last.
             shifted = day + 719468
             cycle, of_cycle = shifted // 146097, shifted % 146097
@@ -66,24 +73,29 @@ def _put_times(time_us: Ints, decimals: int, at: int, width: int, repeats: int, 
             date = of_year - (153 * from_march + 2) // 5 + 1
             month = from_march + 3 if from_march < 10 else from_march - 9
             year = of_era + 400 * cycle + (1 if month <= 2 else 0)
-        for value, digits, mark in (
-            (year, 4, 45),
-            (month, 2, 45),
-            (date, 2, 84),
-            (rest // HOUR, 2, 58),
-            (rest // MINUTE % 60, 2, 58),
-            (rest // SECOND % 60, 2, 46 if decimals else 90),
-        ):
-            left = value
-            for k in range(digits - 1, -1, -1):
-                out[p + k] = np.uint8(48 + left % 10)
-                left //= 10
-            out[p + digits] = np.uint8(mark)
-            p += digits + 1
+            _put_two(out, p, year // 100, 48)
+            _put_two(out, p + 2, year % 100, 45)
+            _put_two(out, p + 5, month, 45)
+            _put_two(out, p + 8, date, 84)
+        seconds = np.uint32(rest // SECOND)
+        minutes = seconds // np.uint32(60)
+        _put_two(out, p + 11, minutes // np.uint32(60), 58)
+        _put_two(out, p + 14, minutes % np.uint32(60), 58)
+        _put_two(out, p + 17, seconds % np.uint32(60), 46 if decimals else 90)
         if decimals:
+            p += _WHOLE
             left = rest % SECOND
             for k in range(5, -1, -1):
                 if k < decimals:
                     out[p + k] = np.uint8(48 + left % 10)
                 left //= 10
             out[p + decimals] = np.uint8(90)
+
+
+@pasted
+def _put_two(out: Any, at: Any, value: Any, mark: Any) -> None:
+    """Two digits, and what stands behind them."""
+    tens = np.uint32(value) // np.uint32(10)
+    out[at] = np.uint8(48 + tens)
+    out[at + 1] = np.uint8(48 + np.uint32(value) - 10 * tens)
+    out[at + 2] = np.uint8(mark)

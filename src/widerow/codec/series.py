@@ -75,7 +75,7 @@ def _series_json(series: Series, epoch: str | None) -> bytes:
         return b""
     cuts = series.cuts()
     heads = _heads(series, cuts[:-1])
-    if series.of_aggregate(STATES).any():
+    if series.has_aggregate(STATES) and series.of_aggregate(STATES).any():
         return _plain(heads, cuts, format_times(series.time_us, epoch), _values(series))
     repeats = int(cuts[1])  # series have the same times, mostly
     time = Texts.of_times(series.time_us, repeats) if epoch is None else Texts.of_values(format_times(series.time_us, epoch))
@@ -117,9 +117,10 @@ def _plain(heads: Names, cuts: Ints, times: Sequence[Any], values: Sequence[Any]
 
 def _values(series: Series) -> list[Any]:
     """As JSON has them: whole numbers where they are counts, null where there is nothing."""
+    if series.text is None and not series.has_aggregate(*WHOLE):
+        numbers: list[Any] = series.number.tolist()
+        return numbers
     whole = np.logical_or.reduce([series.of_aggregate(name) for name in WHOLE])
-    if series.text is None and not whole.any():
-        return list(series.number.tolist())
     values = series.number.astype(object)
     counts = whole & ~np.isnan(series.number)
     values[counts] = series.number[counts].astype(np.int64)

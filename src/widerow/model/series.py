@@ -47,6 +47,10 @@ class Series:
         """The labels that say whose values they are."""
         return dict(islice(self.labels.items(), len(self.labels) - 2))
 
+    def has_aggregate(self, *names: str) -> bool:
+        """Whether any entry can be one of these's."""
+        return not set(names).isdisjoint(self.labels["agg"].names)
+
     def of_aggregate(self, name: str) -> Flags:
         """Which entries are that aggregate's."""
         column = self.labels["agg"]
