@@ -17,6 +17,8 @@ from widerow.model.points import Points
 from widerow.model.times import MAX_TIME_US
 
 TIMES = st.integers(0, MAX_TIME_US)
+NEAR = st.integers(0, 300).map(lambda n: 10**15 + n * 611_111_111)
+"""Several of a day."""
 TEXTS = st.text(max_size=6)
 
 
@@ -27,7 +29,7 @@ def plain_time(time_us: int, decimals: int) -> str:
 
 
 @given(
-    times=st.lists(st.one_of(TIMES, TIMES.map(lambda t: t - t % 1_000), st.sampled_from([0, 10**15])), min_size=1),
+    times=st.lists(st.one_of(TIMES, TIMES.map(lambda t: t - t % 1_000), NEAR, st.sampled_from([0, 10**15])), min_size=1),
     unit=st.sampled_from([1, 1_000, 1_000_000]),
     quoted=st.booleans(),
     repeats=st.integers(0, 4),

@@ -32,6 +32,7 @@ from widerow.codec.varint import put_varint, take_varint, unzigzag, zigzag
 from widerow.model.arrays import PAD, Bytes, Codes, Flags, Floats, Ints, lengths, picked
 from widerow.model.errors import Corrupt
 from widerow.model.kernel import inlined, kernel, pasted
+from widerow.model.machine import float_of_bits, peek64
 from widerow.model.names import Names
 
 VALUES, STATISTICS, TEXTS, BOTH = 1, 2, 3, 4
@@ -148,6 +149,7 @@ def _read(
     counts: Ints,
 ) -> bool:
     """False: one of the records cannot be."""
+    base = data.ctypes.data
     longest = 8 * FLOATS
     for i in range(len(starts)):
         longest = max(longest, stops[i] - starts[i])
@@ -178,9 +180,8 @@ def _read(
             else:
                 if p + 8 * FLOATS > stop:
                     return False
-                copy(data, p, values_bytes, 0, 8 * FLOATS)
                 for k in range(FLOATS):
-                    row[k] = values[k]
+                    row[k] = float_of_bits(peek64(base + p + 8 * k))
                 if sketches:
                     used = take_sketch(data, p + 8 * FLOATS, stop, bins, counts, used)
                     if used < 0:

@@ -35,6 +35,8 @@ def in_order(column: Coded) -> Coded:
     """The same column with its dictionary in the order of bytes, so that it does not matter which name came first."""
     names = column.names.to_bytes_list()
     order = sorted(range(len(names)), key=names.__getitem__)
+    if order == [*range(len(names))]:
+        return column
     rank = np.empty(len(names), np.int32)
     rank[order] = np.arange(len(names), dtype=np.int32)
     codes = np.where(column.codes < 0, -1, rank[column.codes]).astype(np.int32) if len(names) else column.codes

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -35,8 +35,7 @@ class Names:
 
     @classmethod
     def of_bytes(cls, parts: Sequence[bytes]) -> Names:
-        offsets = np.zeros(len(parts) + 1, np.int64)
-        np.fromiter(map(len, parts), np.int64, len(parts)).cumsum(out=offsets[1:])
+        offsets = np.fromiter(accumulate(map(len, parts), initial=0), np.int64, len(parts) + 1)  # mostly of a few
         return cls(np.frombuffer(b"".join((*parts, bytes(PAD))), np.uint8), offsets)
 
     def __len__(self) -> int:

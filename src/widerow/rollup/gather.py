@@ -160,6 +160,8 @@ def _stacked(parts: Sequence[Names]) -> tuple[Names, Ints]:
 
 def _distinct(names: Names) -> tuple[Names, Codes]:
     """Each name once, and the place of each in that."""
+    if len(names) == 1:
+        return names, np.zeros(1, np.int32)
     if len(names) > _FEW_NAMES:
         every = united([Coded(names, np.arange(len(names), dtype=np.int32))])
         return every.names, every.codes
@@ -178,6 +180,8 @@ def _dictionary(parts: Sequence[Names]) -> tuple[Names, Codes, Ints]:
 def devices_of(chunks: Sequence[Rows]) -> Coded:
     """Of each row; equal codes mean equal devices."""
     columns = [_names(rows) for rows in chunks]
+    if len(columns) == 1 and len(columns[0].names) == 1:  # as when one device is asked about
+        return columns[0]
     names, base = _stacked([column.names for column in columns])
     distinct, codes = _distinct(names)
     of_row = _column([column.codes for column in columns], np.int32)

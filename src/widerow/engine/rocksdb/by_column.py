@@ -20,6 +20,7 @@ from rocksdict import WriteBatch
 from widerow.engine.port import Span
 from widerow.engine.rocksdb import append
 from widerow.engine.rocksdb.database import Database, items
+from widerow.engine.rocksdb.iterators import Iterators
 from widerow.engine.rocksdb.keys import decode_keys, encode_key, encode_part, split_key
 from widerow.engine.rocksdb.pieces import (
     PIECE,
@@ -37,7 +38,7 @@ from widerow.engine.rocksdb.pieces import (
     shapes_of,
 )
 from widerow.engine.rocksdb.raw import RawRows
-from widerow.engine.rocksdb.scan import Place, SparseScan, bounds, rows_of_piece, span_bounds
+from widerow.engine.rocksdb.scan import Place, SparseScan, Target, bounds, rows_of_piece, span_bounds
 from widerow.engine.rows import Column, Cursor, Key, Rows, key_columns
 from widerow.model.arrays import Bytes, Hashes, Ints
 from widerow.model.kernel import kernel
@@ -195,6 +196,13 @@ class ColumnScan(SparseScan):
         if resumed:
             reader.next_key = max(reader.next_key, resumed.next_key)
         return reader
+
+    def _read(self, target: Target, iterators: Iterators) -> tuple[RawRows, dict[bytes, bytes]]:
+        """Of a single column only its own shapes: whoever goes on with its rows has one name to do with, not all."""
+        rows, shapes = super()._read(target, iterators)
+        if rows and self.wanted is not None and self._only is not None:
+            shapes = {h: stored for h, stored in shapes.items() if not self.wanted.isdisjoint(shape_of(stored).names)}
+        return rows, shapes
 
     def _resumes_at(self, start: Place) -> bytes:
         """The begin of the partition, if it was not at its end."""

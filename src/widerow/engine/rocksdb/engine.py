@@ -50,6 +50,7 @@ class RocksEngine:
     def apply(self, tables: Sequence[Table]) -> None:
         new = [table for table in tables if self._tables.get(table.name) != table]
         if not new:  # a store on a full disk can still be opened and read
+            self._tables |= {table.name: table for table in tables}  # the same, but known by sight
             return
         for table in new:
             if table.by_column != self._tables.get(table.name, table).by_column:
@@ -320,7 +321,8 @@ class RocksEngine:
         self.db.close()
 
     def _check_table(self, table: Table) -> None:
-        if self._tables.get(table.name) != table:
+        known = self._tables.get(table.name)
+        if known is not table and known != table:
             raise ValueError(f"table {table.name} was not applied")
 
     def _check_conditional(self, table: Table) -> None:

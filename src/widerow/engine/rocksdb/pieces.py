@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rocksdict import ReadOptions
 
-from widerow.engine.rocksdb.database import items, raw_items
+from widerow.engine.rocksdb.database import raw_items
 from widerow.engine.rocksdb.keys import Strings
 from widerow.engine.rocksdb.raw import RawRows, as_columns
 from widerow.engine.rocksdb.values import (
@@ -184,7 +184,9 @@ class FirstReader:
 
 def shapes_of(family: Rdict, prefix: bytes) -> dict[bytes, bytes]:
     """The shapes of a partition: hash -> what it stands for."""
-    return {key[len(prefix) + 1 :]: shape for key, shape in items(family, prefix + SHAPES, prefix + ROWS)}
+    options, start = ReadOptions(), len(prefix) + 1  # the iterator only borrows them
+    options.set_iterate_upper_bound(prefix + ROWS)
+    return {key[start:]: shape for key, shape in raw_items(family, prefix + SHAPES, options)}
 
 
 def shapes_at(at: RdictIter, prefix: bytes) -> dict[bytes, bytes]:

@@ -88,7 +88,7 @@ def _after(part: bytes) -> bytes:
 
 
 @dataclass(slots=True)
-class _Target:
+class Target:
     """A partition being read."""
 
     index: int
@@ -151,7 +151,7 @@ class SparseScan:
 
     # -- everything in the span
 
-    def _pieces(self, targets: Iterator[_Target], *, everything: bool) -> Iterator[Rows]:
+    def _pieces(self, targets: Iterator[Target], *, everything: bool) -> Iterator[Rows]:
         piece, place = Piece(), Place(0)
         iterators = Iterators(self.db)
         try:
@@ -179,20 +179,20 @@ class SparseScan:
             iterators.give_back()
         yield from self._chunk(piece, place)
 
-    def _read(self, target: _Target, iterators: Iterators) -> tuple[RawRows, dict[bytes, bytes]]:
+    def _read(self, target: Target, iterators: Iterators) -> tuple[RawRows, dict[bytes, bytes]]:
         reader, opened = target.reader, iterators.of(target.family)
         if opened is None:  # its window was dropped meanwhile
             reader.done = True
             return [], {}
         return reader.read(opened, PIECE if self.limit is None else min(PIECE, max(1, self.limit - target.taken)))
 
-    def _place(self, target: _Target, everything: bool) -> Place:
+    def _place(self, target: Target, everything: bool) -> Place:
         """Where to go on behind what was read of a partition so far."""
         if not target.reader.done:
             return Place(target.index, target.family, target.reader.next_key, target.taken)
         return Place(0, target.family, target.reader.prefix + BEHIND) if everything else Place(target.index + 1)
 
-    def _limited(self, piece: Piece, target: _Target, everything: bool) -> Iterator[Rows]:
+    def _limited(self, piece: Piece, target: Target, everything: bool) -> Iterator[Rows]:
         """The rows of one partition's piece that its limit still allows."""
         assert self.limit is not None
         rows, logical = self._live(piece)
@@ -216,7 +216,7 @@ class SparseScan:
         found = decode(piece, now_s=self.now_s, wanted=self.wanted)
         return rows_of_piece(self.table, piece, found, cursor), found.logical
 
-    def _given(self, partitions: Sequence[Key], start: Place) -> Iterator[_Target]:
+    def _given(self, partitions: Sequence[Key], start: Place) -> Iterator[Target]:
         prefixes = encode_all(self.table.partition, partitions)
         for index in range(start.index, len(partitions)):
             partition = partitions[index]
@@ -225,9 +225,9 @@ class SparseScan:
                 continue
             resumed = start if index == start.index and start.next_key else None
             reader = self._reader(partition, prefixes[index], resumed)
-            yield _Target(index, partition, family, reader, resumed.taken if resumed else 0)
+            yield Target(index, partition, family, reader, resumed.taken if resumed else 0)
 
-    def _all(self, start: Place) -> Iterator[_Target]:
+    def _all(self, start: Place) -> Iterator[Target]:
         for family in sorted(filter(self._families.has, self.db.names())):
             if family < start.family:
                 continue
@@ -237,7 +237,7 @@ class SparseScan:
                 prefix = found[:length]
                 resumed = start if family == start.family and start.next_key.startswith(prefix + ROWS) else None
                 reader = self._reader(partition, prefix, resumed)
-                yield _Target(0, partition, family, reader, resumed.taken if resumed else 0)
+                yield Target(0, partition, family, reader, resumed.taken if resumed else 0)
                 key = prefix + BEHIND
 
     def _reader(self, partition: Key, prefix: bytes, resumed: Place | None = None) -> PartitionReader:

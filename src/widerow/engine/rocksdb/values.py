@@ -277,8 +277,9 @@ def _texts_at(known: Names, data: Bytes, spans: Ints) -> Names:
     offsets[: len(known) + 1] = known.offsets
     np.cumsum(spans[:, 1] - spans[:, 0], out=offsets[len(known) + 1 :])
     offsets[len(known) + 1 :] += known.offsets[-1]
-    text = np.zeros(int(offsets[-1]) + PAD, np.uint8)
+    text = np.empty(int(offsets[-1]) + PAD, np.uint8)
     text[: known.offsets[-1]] = known.data[: known.offsets[-1]]
+    text[offsets[-1] :] = 0
     _copy_spans(data, spans, text, int(known.offsets[-1]))
     return Names(text, offsets)
 
