@@ -124,7 +124,7 @@ class PartitionReader:
             self.done = True
             return shapes
         at, stop, logical = opened.at, self.stop, b""
-        if self.next_key > self.prefix + ROWS:
+        if at.valid() and at.key() < self.next_key:  # what is wanted is often the first
             at.seek(self.next_key)
         while at.valid() and (key := at.key()) < stop:
             if len(rows) >= most and key[:-SUFFIX] != logical:
