@@ -15,8 +15,10 @@ from typing import Self
 
 from widerow.admit.admission import Admission
 from widerow.admit.controls import Controls, What
+from widerow.admit.cost import Costs
 from widerow.admit.pressure import Pressure, PressureSettings
 from widerow.admit.shares import Shares
+from widerow.admit.turns import Turns, TurnSettings
 from widerow.catalog import lease as leases
 from widerow.catalog.audit import Audit
 from widerow.catalog.catalog import Catalog, CatalogSettings
@@ -89,6 +91,8 @@ class Service:
     usage: Recorder
     recorded: Recorded
     storage: StorageUse
+    turns: Turns
+    """Whose requests are worked on."""
     keeper: Keeper | None = None
     """Of the writer's lease, where there is one: on a store that processes share."""
     adapting: Adapting | None = None
@@ -192,7 +196,7 @@ class Service:
                 telemetry,
                 pyramid,
                 pipeline,
-                Queries(telemetry, catalog, pyramid.rollups, pyramid.dirt, clock, query_settings(config)),
+                Queries(telemetry, catalog, pyramid.rollups, pyramid.dirt, clock, query_settings(config), Costs(counters)),
                 Bodies(line_codec.LineDecoder(naming), json_codec.JsonDecoder(), clock),
                 clock.now_us(),
                 dead_letters,
@@ -202,6 +206,7 @@ class Service:
                 usage,
                 recorded,
                 storage,
+                Turns(turn_settings(config), counters),
                 keeper,
             )
             if keeper:
@@ -388,6 +393,7 @@ class Service:
         self.counters.writer.set(not self.trouble())
         self.counters.in_flight.set(self.pipeline.in_flight())
         self.pipeline.pressure.refresh_gauges()
+        self.turns.refresh_gauges()
         self.counters.disk.set(stats.disk_bytes)
         self.counters.memory.set(stats.memory_bytes)
         self.counters.windows.set(stats.windows)
@@ -483,6 +489,16 @@ def query_settings(config: Config) -> QuerySettings:
     limits = config.query
     return QuerySettings(
         max_rows=limits.max_rows, max_answer_bytes=limits.max_answer_mib << 20, timeout_s=float(limits.timeout_s)
+    )
+
+
+def turn_settings(config: Config) -> TurnSettings:
+    query = config.query
+    return TurnSettings(
+        at_once=query.at_once,
+        long_at_once=query.long_at_once,
+        max_waiting=query.max_waiting,
+        max_wait_s=float(query.max_wait_s),
     )
 
 

@@ -41,6 +41,8 @@ def test_forms_are_what_the_api_shows() -> None:
             "series": 0,
             "query_rows": 0,
             "query_seconds": 0,
+            "query_cost_per_s": 0,
+            "query_cost_burst": 0,
         },
         "limit_modes": dict.fromkeys(MODED, "enforce"),
         "retention": {"raw": "30d", "minute": "90d", "hour": "365d", "day": "forever"},

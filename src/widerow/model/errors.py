@@ -8,6 +8,7 @@
     +-- Unavailable     nobody's fault: try again
     |   +-- Overloaded        too much is in flight in all
     |   +-- TenantBusy        too much of this tenant is in flight; others are served
+    |   |   +-- QueryBusy     the same of its questions
     |   +-- StorageFull       the disk is
     |   +-- NotTheWriter      the store is another process's to write to
     +-- Corrupt         stored bytes are not what was written
@@ -134,6 +135,12 @@ class TenantBusy(Unavailable):
     """The tenant's own line is full; others are served."""
 
     code = "tenant-busy"
+
+
+class QueryBusy(TenantBusy):
+    """The tenant asks more than it has turns for; others are answered."""
+
+    code = "query-busy"
 
 
 class StorageFull(Unavailable):

@@ -55,6 +55,10 @@ class Limits:
     """Rows that one question may read, instead of `query.max_rows`; 0: that one holds."""
     query_seconds: int = 0
     """Seconds that one question may take, instead of `query.timeout_s`; 0: that one holds."""
+    query_cost_per_s: int = 0
+    """Rows that all its questions together may read per second, sustained, for each process that answers."""
+    query_cost_burst: int = 0
+    """Rows that may be read at once, when none were for a while; 0: what ten seconds at `query_cost_per_s` allow."""
 
 
 MODED = ("writes_per_s", "storage_bytes", "devices", "series", "device_reports_per_s")

@@ -24,6 +24,18 @@ class Counters:
         self.request_seconds = Histogram(
             "widerow_http_request_seconds", "Time from request to answer.", ["route"], buckets=_SECONDS, registry=r
         )
+        self.query_waiting = Gauge("widerow_query_waiting", "Requests that wait for their turn.", ["tenant"], registry=r)
+        self.query_running = Gauge("widerow_query_running", "Requests that are worked on.", ["tenant"], registry=r)
+        self.query_refused = Counter(
+            "widerow_query_refused",
+            "Questions refused before they were begun, or while they waited.",
+            ["tenant", "code"],
+            registry=r,
+        )
+        self.query_rows = Counter("widerow_query_rows", "Rows read for questions.", ["tenant"], registry=r)
+        self.query_wait_seconds = Histogram(
+            "widerow_query_wait_seconds", "How long requests waited until they were begun.", buckets=_SECONDS, registry=r
+        )
         self.commits = Counter("widerow_commits", "Group commits.", registry=r)
         self.commit_seconds = Histogram("widerow_commit_seconds", "Time of a group commit.", buckets=_SECONDS, registry=r)
         self.commit_failures = Counter("widerow_commit_failures", "Commits that failed.", ["code"], registry=r)

@@ -2,6 +2,7 @@
 
 Rule 1: a limit refuses, it never cuts: an answer is whole or there is none.
 Rule 2: what can be known before reading is checked then; the rest while it goes on, between one read and the next.
+Rule 3: that is also where a question sees whether it is another's turn (`admit.turns`). The time it waits does not count.
 A refusal names the limit, what it allows, what the question came to, and what to ask instead.
 """
 
@@ -12,11 +13,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from widerow.admit.cost import Meter
+from widerow.admit.turns import Turn
 from widerow.model.errors import QueryLimit, Unavailable
 from widerow.model.tenant import Tenant
 
 POINT_BYTES = 32
 """What a point takes in an answer, at least: its time, its value and what is around them."""
+
+ROW_BYTES = 256
+"""What a row takes in memory while it is worked on, about."""
 
 _TODO = "ask for a coarser step, a shorter span or fewer devices"
 
@@ -31,7 +37,18 @@ class QuerySettings:
 class Budget:
     """Of one question. Safe to share between the threads that work on it."""
 
-    def __init__(self, settings: QuerySettings, tenant: Tenant, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        settings: QuerySettings,
+        tenant: Tenant,
+        now_s: Callable[[], float] = time.monotonic,
+        *,
+        turn: Turn | None = None,
+        meter: Meter | None = None,
+    ) -> None:
+        """`turn`: what it looks up to between reads. `meter`: what counts the rows it reads."""
+        self._turn, self._meter = turn, meter
+        self._waited_s = turn.waited_s if turn else 0.0
         limits = tenant.limits
         self._rows, self._rows_limit = settings.max_rows, "query.max_rows"
         if limits.query_rows:
@@ -43,6 +60,7 @@ class Budget:
         self._now_s, self._begun_s = now_s, now_s()
         self._lock = threading.Lock()
         self._stopped = False
+        self._answer_bytes = 0
         self.read = 0
 
     def stop(self) -> None:
@@ -56,18 +74,35 @@ class Budget:
 
     def spend(self, rows: int) -> None:
         """So many rows were read. Also looks at the time."""
-        with self._lock:
-            self.read += rows
-            total = self.read
+        total = self._add(rows)
         if total > self._rows:
             raise QueryLimit(f"this reads more than {self._rows:,} rows", self._rows_limit, self._rows, total, _TODO)
         self.check()
+
+    def count(self, rows: int) -> None:
+        """The same for answers that are cut into pages, and never too large."""
+        self._add(rows)
+        self.check()
+
+    def _add(self, rows: int) -> int:
+        with self._lock:
+            self.read += rows
+            total = self.read
+        if self._meter is not None:
+            self._meter.count(rows)
+        if self._turn is not None:
+            self._turn.holds(self._answer_bytes + rows * ROW_BYTES)
+        return total
 
     def check(self) -> None:
         """Whether there is time left."""
         if self._stopped:
             raise Unavailable("the question was given up")
-        took_s = self._now_s() - self._begun_s
+        waited_s = 0.0
+        if self._turn is not None:
+            self._turn.tick()
+            waited_s = self._turn.waited_s - self._waited_s
+        took_s = self._now_s() - self._begun_s - waited_s
         if took_s > self._seconds:
             raise QueryLimit(
                 f"this takes more than {self._seconds:g} s", self._seconds_limit, self._seconds, round(took_s, 3), _TODO
@@ -79,6 +114,9 @@ class Budget:
 
     def answer(self, size: int) -> None:
         """The answer takes so many bytes, or more."""
+        self._answer_bytes = size
+        if self._turn is not None:
+            self._turn.holds(size)
         if size > self._bytes:
             raise QueryLimit(
                 f"the answer takes {size >> 20:,} MiB or more",

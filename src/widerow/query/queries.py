@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from widerow.admit.cost import Costs
+from widerow.admit.turns import Turn
 from widerow.catalog.catalog import Catalog
 from widerow.catalog.match import Match
 from widerow.model.device import Device
@@ -51,14 +53,18 @@ class Queries:
         dirt_of: DirtOf,
         clock: Clock,
         settings: QuerySettings | None = None,
+        costs: Costs | None = None,
     ) -> None:
         self._telemetry, self._catalog = telemetry, catalog
         self.sources = Sources(telemetry, rollups, dirt_of, clock)
-        self.settings = settings or QuerySettings()
+        self.settings, self._costs = settings or QuerySettings(), costs
 
-    def budget(self, tenant: Tenant) -> Budget:
-        """For one question of a tenant, which begins now."""
-        return Budget(self.settings, tenant)
+    def budget(self, tenant: Tenant, turn: Turn | None = None) -> Budget:
+        """For one question of a tenant, which begins now. With a `turn` it counts for what all of its questions may cost:
+        raises `QuotaExceeded`.
+        """
+        meter = self._costs.admit(tenant) if turn is not None and self._costs is not None else None
+        return Budget(self.settings, tenant, turn=turn, meter=meter)
 
     # -- raw reports
 
@@ -72,6 +78,7 @@ class Queries:
         metrics: Sequence[str] | None = None,
         after: str | None = None,
         tags: bool = False,
+        budget: Budget | None = None,
     ) -> Answer:
         """Points of a device, oldest first, about `limit` of them. `NotFound` if there is no such device."""
         if after is not None:
@@ -81,6 +88,8 @@ class Queries:
         # Tags are cells, too: to show them, all cells of the rows are read.
         cells = None if tags else metrics
         for part, chunks in self._telemetry.read(tenant, device, span, metrics=cells, may_lag=True):
+            if budget is not None:
+                budget.count(sum(len(rows) for rows in chunks))
             oldest_first = [rows.take(np.argsort(np.asarray(rows.keys["event_us"]), kind="stable")) for rows in chunks]
             points = _in_order(_only(points_of(oldest_first, tags=tags), metrics if tags else None))
             if count + len(points) > limit:
@@ -124,9 +133,19 @@ class Queries:
                 found.append(points)
         return joined(found)
 
-    def latest(self, tenant: Tenant, devices: Sequence[str], *, metrics: Sequence[str] | None = None) -> Points:
+    def latest(
+        self,
+        tenant: Tenant,
+        devices: Sequence[str],
+        *,
+        metrics: Sequence[str] | None = None,
+        budget: Budget | None = None,
+    ) -> Points:
         """Each metric's newest value in the last bucket of each device. Devices never seen are left out."""
-        return newest(points_of(self._telemetry.latest(tenant, devices, metrics=metrics, may_lag=True)))
+        rows = self._telemetry.latest(tenant, devices, metrics=metrics, may_lag=True)
+        if budget is not None:
+            budget.count(sum(len(chunk) for chunk in rows))
+        return newest(points_of(rows))
 
     # -- steps
 

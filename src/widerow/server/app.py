@@ -2,7 +2,7 @@
 
 Rule 1: write routes go straight to their own code, before anything is allocated for the others.
 Rule 2: names in paths are taken from the path as it was sent, so an encoded slash is part of a name.
-Rule 3: handlers block, so they run in a few threads; when too many requests wait for one, further ones are refused.
+Rule 3: handlers block, so they run in threads, when it is their tenant's turn (`server.desk`).
 """
 
 from __future__ import annotations
@@ -20,21 +20,17 @@ from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
-from widerow.model.errors import NotFound, Overloaded, Rejected
-from widerow.ops.cores import allowed_cores, stay_on
+from widerow.model.errors import NotFound, Rejected
 from widerow.server.audit import answered
 from widerow.server.auth import Auth, allow
 from widerow.server.call import Answer, Call, Front, Query, negotiate
+from widerow.server.desk import Desk
 from widerow.server.failures import MethodNotAllowed, failure
 from widerow.server.intake import Intake
 from widerow.server.routes import ROUTES
-from widerow.server.table import Handler, Route
+from widerow.server.table import Route
 from widerow.server.tally import Tally, timing
 from widerow.server.write import Write, WriteKind
-
-THREADS = 8
-MOST_WAITING = 256
-"""Requests that are being handled or wait for a thread."""
 
 _NO_ROUTE = "none"
 _KEPT_HEADERS = (
@@ -62,11 +58,8 @@ class App:
             max_bytes=http.max_body_mib << 20, max_bytes_in_all=service.config.pipeline.max_in_flight_mib << 20
         )
         self._tally = Tally(service.counters)
-        self._threads = ThreadPoolExecutor(
-            THREADS, thread_name_prefix="http", initializer=stay_on, initargs=(allowed_cores(),)
-        )
+        self._desk = Desk(service.turns)
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="http-aside")
-        self._busy = 0
         self._writes: dict[bytes, Write] = {}
         paths: dict[str, dict[str, Route]] = {}
         for route in routes:
@@ -94,7 +87,7 @@ class App:
         await self._router(scope, receive, send)
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._desk.close()
         self._aside.shutdown(wait=False, cancel_futures=True)
         self._auth.close()
 
@@ -126,8 +119,7 @@ class App:
             caller = self._auth.caller(header)
             allow(caller, route.roles)
         query = Query(scope["query_string"], route.known())
-        if caller is not None:
-            self._auth.tenant_name(caller, query.text("tenant"))
+        tenant = self._auth.tenant_name(caller, query.text("tenant")) if caller is not None else None
         media_type = negotiate(headers.get("accept", ""), route.offers)
         if "content-length" in headers:
             self._intake.announced(headers["content-length"].encode("latin-1"))
@@ -140,16 +132,8 @@ class App:
         if route.roles is None:  # asks nothing of the store: not to wait behind what does
             return await asyncio.get_running_loop().run_in_executor(self._aside, route.handler, call)
         handler = partial(answered, route, route.handler)
-        return await self._in_thread(partial(_asked, handler) if route.group == "Reading" else handler, call)
-
-    async def _in_thread(self, handler: Handler, call: Call) -> Answer:
-        if self._busy >= MOST_WAITING:
-            raise Overloaded(f"{self._busy} requests are being answered, which is as many as may be")
-        self._busy += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, handler, call)
-        finally:
-            self._busy -= 1
+        asked = partial(_asked, handler) if route.group == "Reading" else handler
+        return await self._desk.answer(tenant or "", asked, call)
 
 
 def _asked(handler: Handler, call: Call) -> Answer:

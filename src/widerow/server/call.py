@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from widerow.admit.turns import Turn
 from widerow.catalog.audit import differences
 from widerow.catalog.forms import Entity, to_json
 from widerow.codec.answer import JSON, MEDIA_TYPES, encode_points, encode_records
@@ -161,6 +162,8 @@ class Call:
     media_type: str
     """The form the answer is to have."""
     trail: Trail = field(default_factory=Trail)
+    turn: Turn | None = None
+    """Its turn to be worked on; none on routes that never wait."""
 
     @property
     def service(self) -> Service:
@@ -179,6 +182,10 @@ class Call:
     def tenant_name(self) -> str | None:
         """The same by name; None where an operator named none."""
         return self.auth.tenant_name(self.who, self.query.text("tenant"))
+
+    def budget(self, tenant: Tenant) -> Budget:
+        """What this request, which is a question, may cost."""
+        return self.service.queries.budget(tenant, self.turn)
 
     def json(self) -> Any:
         media_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -35,7 +35,7 @@ _QUERY_KEYS = (
 def query(call: Call) -> Answer:
     """A question about many devices, as the body puts it."""
     tenant, queries, form = call.tenant(), call.service.queries, call.form(_QUERY_KEYS)
-    budget = queries.budget(tenant)
+    budget = call.budget(tenant)
     names, match, metrics = names_in(form, "devices"), _match(form), names_in(form, "metrics") or None
     if (names is None) == (match is None):
         raise Rejected("say which devices: either devices or match", code="field")

@@ -28,6 +28,7 @@ def series(call: Call) -> Answer:
         limit=call.query.whole("limit", default=most, most=most),
         after=call.query.text("after"),
         tags=call.query.text("tags") == "true",
+        budget=call.budget(tenant),
     )
     return points_answer(call, answer.points, answer.next)
 
@@ -45,13 +46,14 @@ def _steps(call: Call) -> Answer:
         tz=call.query.text("tz"),
         metrics=call.query.names("metrics"),
     )
-    budget = queries.budget(tenant)
+    budget = call.budget(tenant)
     return reply_answer(call, queries.steps(tenant, call.path["device"], question, budget), budget)
 
 
 def device_latest(call: Call) -> Answer:
     tenant, device = call.tenant(), call.path["device"]
-    points = call.service.queries.latest(tenant, [device], metrics=call.query.names("metrics"))
+    metrics = call.query.names("metrics")
+    points = call.service.queries.latest(tenant, [device], metrics=metrics, budget=call.budget(tenant))
     if not len(points):
         call.service.catalog.devices.get(tenant.name, device)  # silent, or not there?
     return points_answer(call, points)
@@ -63,7 +65,8 @@ def many_latest(call: Call) -> Answer:
     devices = names_in(form, "devices")
     if devices is None or not 1 <= len(devices) <= MOST_DEVICES:
         raise Rejected(f"devices: give an array of 1 to {MOST_DEVICES} names", code="field")
-    points = call.service.queries.latest(call.tenant(), devices, metrics=names_in(form, "metrics") or None)
+    tenant, metrics = call.tenant(), names_in(form, "metrics") or None
+    points = call.service.queries.latest(tenant, devices, metrics=metrics, budget=call.budget(tenant))
     return points_answer(call, points)
 
 
@@ -80,18 +83,19 @@ def fleet_series(call: Call) -> Answer:
         metrics=query.names("metrics"),
         by=query.text("group_by"),
     )
-    budget = call.service.queries.budget(tenant)
+    budget = call.budget(tenant)
     return reply_answer(call, ask(call.service.fleet, tenant, question, budget), budget)
 
 
 def fleet_latest(call: Call) -> Answer:
     """The latest values of the devices that match, a page of devices at a time."""
     tenant = call.tenant()
+    budget = call.budget(tenant)
     page = call.service.catalog.devices.list(
         tenant.name, match_of(call), limit=page_size(call), after=call.query.text("after")
     )
     names = [device.name for device in page.devices]
-    points = call.service.queries.latest(tenant, names, metrics=call.query.names("metrics"))
+    points = call.service.queries.latest(tenant, names, metrics=call.query.names("metrics"), budget=budget)
     return points_answer(call, points, page.after)
 
 

@@ -1,0 +1,76 @@
+"""What all questions of a tenant may read: a bucket of rows that may be in debt."""
+
+from __future__ import annotations
+
+from copy import copy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from widerow.admit.cost import Bucket, Costs
+from widerow.model.errors import QuotaExceeded
+from widerow.model.tenant import Limits, Tenant
+from widerow.ops.counters import Counters
+
+
+def tenant(per_s: int, burst: int = 0) -> Tenant:
+    return Tenant(name="acme", limits=Limits(query_cost_per_s=per_s, query_cost_burst=burst))
+
+
+def test_a_question_is_charged_what_it_read_and_the_next_one_waits() -> None:
+    now = [50.0]
+    counters = Counters()
+    costs = Costs(counters, lambda: now[0])
+    acme = tenant(100, 200)
+    costs.admit(acme).count(700)
+    with pytest.raises(QuotaExceeded) as refused:
+        costs.admit(acme)
+    error = refused.value
+    assert (error.limit, error.allowed, error.seen) == ("query_cost_per_s", 100, 350)
+    assert error.retry_after_s == pytest.approx(5.01)
+    now[0] += error.retry_after_s
+    costs.admit(acme)
+    read = counters.registry.get_sample_value
+    assert read("widerow_query_refused_total", {"tenant": "acme", "code": "quota-exceeded"}) == 1
+    assert read("widerow_query_rows_total", {"tenant": "acme"}) == 700
+
+
+def test_without_a_limit_rows_are_counted_and_nothing_is_refused() -> None:
+    costs = Costs(Counters(), lambda: 0.0)
+    for _ in range(3):
+        costs.admit(tenant(0)).count(10**9)
+
+
+def test_another_limit_holds_at_once() -> None:
+    now = [0.0]
+    costs = Costs(Counters(), lambda: now[0])
+    costs.admit(tenant(10)).count(1000)
+    with pytest.raises(QuotaExceeded):
+        costs.admit(tenant(10))
+    now[0] += 1
+    with pytest.raises(QuotaExceeded):
+        costs.admit(tenant(1000))
+    now[0] += 1
+    costs.admit(tenant(1000))
+
+
+@given(
+    st.floats(1, 1000),
+    st.floats(1, 5000),
+    st.lists(st.tuples(st.floats(0, 20), st.integers(0, 3000)), max_size=60),
+)
+def test_never_more_than_rate_and_burst_allow_but_for_the_last_question(
+    per_s: float, burst: float, questions: list[tuple[float, int]]
+) -> None:
+    now_s, read = 0.0, 0
+    bucket = Bucket(per_s, burst, now_s)
+    for pause_s, rows in questions:
+        now_s += pause_s
+        if bucket.left(now_s) > 0:
+            assert read <= per_s * now_s + burst + 1e-6  # before this one
+            bucket.take(rows, now_s)
+            read += rows
+        else:
+            assert bucket.seen_per_s(now_s) >= per_s * (1 - 1e-9)
+            assert copy(bucket).left(now_s + bucket.retry_after_s() + 1e-6) > 0
