@@ -32,6 +32,7 @@ from widerow.engine.port import Engine
 from widerow.engine.rows import Rows
 from widerow.ingest.bodies import Bodies
 from widerow.ingest.replay import Replay
+from widerow.memory import tenant_memory
 from widerow.model.device import Device
 from widerow.model.errors import Conflict, NotTheWriter, Unavailable, WiderowError
 from widerow.model.store import is_shared
@@ -387,6 +388,10 @@ class Service:
         self.telemetry.places.forget()
         self.pyramid.forget()
 
+    def memory(self) -> dict[str, dict[str, int]]:
+        """What is held in memory for each tenant, by what it is for."""
+        return tenant_memory(self.pipeline, self.pyramid.windows, self.catalog, self.telemetry.places, self.turns)
+
     def refresh_gauges(self) -> None:
         """Bring the figures that are read, not counted, up to date."""
         stats = self.engine.stats()
@@ -394,6 +399,10 @@ class Service:
         self.counters.in_flight.set(self.pipeline.in_flight())
         self.pipeline.pressure.refresh_gauges()
         self.turns.refresh_gauges()
+        self.counters.tenant_memory.clear()
+        for tenant, held in self.memory().items():
+            for what, size in held.items():
+                self.counters.tenant_memory.labels(tenant, what).set(size)
         self.counters.disk.set(stats.disk_bytes)
         self.counters.memory.set(stats.memory_bytes)
         self.counters.windows.set(stats.windows)

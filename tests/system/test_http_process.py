@@ -69,6 +69,7 @@ def test_the_status_of_a_tenant_is_its_own_and_operators_see_all(site: Site) -> 
     assert "store" not in own
     assert own["total"]["reports"] >= 1
     assert own["total"]["devices"] >= 1
+    assert own["tenants"][0]["memory_bytes"]["catalog"] > 0
     everything = site.client(Role.OPERATOR).get("/v1/status").json()
     assert {tenant["name"] for tenant in everything["tenants"]} >= {"acme", "umbra"}
     embedded = site.service.config.store.url.startswith("rocksdb:")  # a cluster does not say
@@ -88,6 +89,7 @@ def test_requests_are_counted_by_route_and_status(site: Site) -> None:
     text = client.get("/metrics", headers={"Accept": "application/openmetrics-text, text/plain;q=0.5, */*;q=0.1"}).text
     assert 'widerow_http_requests_total{route="POST /v1/write",status="204"}' in text
     assert 'widerow_received_bytes_total{tenant="acme"}' in text
+    assert 'widerow_tenant_memory_bytes{tenant="acme",what="catalog"}' in text
 
 
 def test_the_local_socket_is_its_owners_and_needs_no_token(site: Site) -> None:

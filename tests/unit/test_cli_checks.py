@@ -67,6 +67,13 @@ def test_memory_is_held_against_what_the_settings_allow() -> None:
     verdict(checks.check_memory(1 * GIB, config), Verdict.FAIL)
 
 
+def test_the_tenant_that_takes_most_memory_is_named() -> None:
+    held = {"acme": {"in_flight": 0, "open_minutes": 3 << 20}, "umbra": {"in_flight": 1 << 20, "open_minutes": 0}}
+    check = checks.check_tenant_memory(held)
+    assert check.found == "4.0 MiB; most for acme, 3.0 MiB: open minutes 3.0 MiB"
+    assert checks.check_tenant_memory({"acme": {}}).found == "none to speak of"
+
+
 def test_files_versions_and_settings() -> None:
     verdict(checks.check_files(65536), Verdict.OK)
     verdict(checks.check_files(1024), Verdict.WARN)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from contract.rollup_suite import NOW, TENANT, Site
 from widerow.engine.memory import MemoryEngine
 from widerow.model.batch import Report, batch_of
 from widerow.model.names import Names
+from widerow.model.tenant import Tenant
 from widerow.model.times import HOUR, MINUTE, MS, SECOND, ManualClock
 from widerow.rollup.roll import Rolled, Roller
+from widerow.rollup.room import Room
 from widerow.rollup.windows import Windows, WindowSettings
 from widerow.schema.rollups import DAYS
 
@@ -129,6 +133,52 @@ def test_what_does_not_fit_into_memory_is_rolled_from_raw(site: Site) -> None:
     send(site, HOUR)
     site.clock.time_us = BEGAN + 2 * HOUR
     assert rolled(site) == [Rolled(1, from_minutes=1)], "there is room again"
+
+
+def test_when_memory_runs_out_the_tenant_that_has_most_gives_way(site: Site) -> None:
+    site.windows = Windows(site.clock, WindowSettings(max_bytes=1000), alone_from_us=0)
+    site.roller._windows = site.windows
+    rival = Tenant(name="rival")
+    for at in range(12):
+        batch = batch_of([Report("r", BEGAN + at * SECOND, {"temp": 1.0}, {}, site.clock.time_us)])
+        site.windows.add(rival.name, site.telemetry.plan(rival, batch).reports)
+    full = site.windows.bytes
+    assert full >= 1000
+    send(site, SECOND)  # of one that has less: it is kept, and the other lets go when its minutes are next looked at
+    assert site.windows.held() == {"rival": full, TENANT.name: site.windows.bytes - full}
+    site.windows.add(rival.name, site.telemetry.plan(rival, batch).reports)
+    assert site.windows.held()["rival"] == full
+    assert not site.windows.close(rival.name, before_us=BEGAN + HOUR)
+    assert "rival" not in site.windows.held()
+    assert not site.windows.take(rival.name, BEGAN, ["r"])[0], "its hour is stale"
+    assert site.windows.closed_until(TENANT.name, [BEGAN], ["a"]) == {}
+    site.clock.time_us = BEGAN + HOUR
+    assert rolled(site) == [Rolled(1, from_minutes=1)]
+    assert site.windows.bytes == 0
+
+
+@given(
+    st.integers(0, 400),
+    st.lists(st.tuples(st.sampled_from(("take", "free", "let go")), st.sampled_from("abc"), st.integers(1, 100))),
+)
+def test_whoever_holds_less_than_another_is_never_turned_away_for_it(most: int, steps: list[tuple[str, str, int]]) -> None:
+    room = Room(most)
+    held = dict.fromkeys("abc", 0)
+    for what, tenant, size in steps:
+        if what == "take":
+            small = held[tenant] + size < max(held.values()) and room.bytes < 1.125 * most
+            taken = room.take(tenant, size)
+            held[tenant] += size if taken else 0
+            assert taken or not small or room.must_let_go(tenant)
+        elif what == "free":
+            freed = min(size, held[tenant])
+            room.free(tenant, freed)
+            held[tenant] -= freed
+        elif room.must_let_go(tenant):
+            room.free(tenant, held[tenant])
+            held[tenant] = 0
+        assert room.bytes == sum(held.values()) <= 1.125 * most + 100
+        assert room.held() == {name: size for name, size in held.items() if size}
 
 
 def test_forgetting_makes_everything_stale(site: Site) -> None:

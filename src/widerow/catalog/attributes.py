@@ -47,6 +47,10 @@ class Attributes:
                 self._read(tenant, known, devices.take(np.flatnonzero(old)), now_us)
             return {name: known.column(name, ids) for name in wanted}
 
+    def held(self) -> dict[str, int]:
+        """What is held in memory for each tenant, in bytes."""
+        return {tenant: known.bytes for tenant, known in list(self._known.items())}
+
     def _read(self, tenant: str, known: _Known, devices: Names, now_us: int) -> None:
         names = list(dict.fromkeys(devices.to_list()))
         found = {stored.name: stored.value for stored in self._records.find_all((tenant,), names)}
@@ -61,6 +65,11 @@ class _Known:
         self.read_us: Ints = np.zeros(0, np.int64)
         self.codes = {name: np.zeros(0, np.int32) for name in ROW_ATTRIBUTES}
         self._all_texts = self.texts.names()
+
+    @property
+    def bytes(self) -> int:
+        columns = self.read_us.nbytes + sum(column.nbytes for column in self.codes.values())
+        return self.table.bytes + self.texts.bytes + columns
 
     def column(self, name: str, ids: Ints) -> Coded:
         """An attribute of some devices, with only the texts that they have: the batch is to carry them."""

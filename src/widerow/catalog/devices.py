@@ -86,6 +86,10 @@ class Devices:
         self._rosters: dict[str, Roster] = {}
         self._rosters_lock = threading.Lock()
 
+    def held(self) -> dict[str, int]:
+        """What is held in memory for each tenant, in bytes."""
+        return {tenant: roster.bytes for tenant, roster in list(self._rosters.items())}
+
     def get(self, tenant: str, name: str) -> Device:
         return self._records.get((tenant,), name).value
 

@@ -29,6 +29,8 @@ from widerow.schema.shards import SHARDS, shards_of
 from widerow.schema.tables import METRICS
 
 COUNTER_ENDINGS = ("_total", "_count")
+_NAME_BYTES = 128
+"""What a name takes in a set."""
 
 
 @dataclass(slots=True, eq=False)
@@ -49,6 +51,11 @@ class Metrics:
         self._records = Records(engine, METRICS, Metric, "metric")
         self._seen: OrderedDict[str, _Seen] = OrderedDict()
         self._seen_lock = threading.Lock()
+
+    def held(self) -> dict[str, int]:
+        """What is held in memory for each tenant, in bytes, about."""
+        with self._seen_lock:
+            return {tenant: _NAME_BYTES * len(seen.names or ()) for tenant, seen in self._seen.items()}
 
     def observe(self, tenant: str, cells: Cells, now_us: int) -> int:
         """Catalogue the metrics of a batch that are new; how many there were."""

@@ -40,6 +40,12 @@ class Roster:
     def loaded(self) -> bool:
         return self._known is not None
 
+    @property
+    def bytes(self) -> int:
+        """What it takes in memory."""
+        known, absent = self._known, self._absent
+        return (known.table.bytes + known.alive.nbytes if known else 0) + (absent.bytes if absent else 0)
+
     def known(self, names: Names) -> Flags:
         """Which of the names are devices; none, while nothing is loaded. Lock-free."""
         known = self._known

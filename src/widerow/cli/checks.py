@@ -5,7 +5,7 @@ A `fail` is something that loses or refuses data now; a `warn` is something that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -110,6 +110,19 @@ def check_memory(available_bytes: int, config: Config) -> Check:
     verdict = worse(0.8, 1.5, wanted / max(available_bytes, 1))
     todo = "" if verdict is Verdict.OK else "lower store.cache_mib, store.write_buffer_mib or pipeline.max_in_flight_mib"
     return Check("memory", verdict, found, todo)
+
+
+def check_tenant_memory(held: Mapping[str, Mapping[str, int]]) -> Check:
+    """Who needs how much of the server's memory, as far as it can be told apart."""
+    total = {tenant: sum(parts.values()) for tenant, parts in held.items()}
+    if not any(total.values()):
+        return Check("memory of tenants", Verdict.OK, "none to speak of")
+    most = max(total, key=lambda tenant: total[tenant])
+    parts = sorted(held[most].items(), key=lambda part: -part[1])
+    shown = ", ".join(f"{what.replace('_', ' ')} {size(taken)}" for what, taken in parts if taken)
+    return Check(
+        "memory of tenants", Verdict.OK, f"{size(sum(total.values()))}; most for {most}, {size(total[most])}: {shown}"
+    )
 
 
 def check_files(limit: int) -> Check:

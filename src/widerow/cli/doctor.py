@@ -112,6 +112,7 @@ def _examine_server(api: Api, where: Where) -> Iterator[Check]:
     skew_us = parse_rfc3339(status["time"]) - began_us - trip_us // 2
     yield checks.check_skew(skew_us, trip_us, where.config.time.max_future_s * SECOND)
     yield from _examine_store(status.get("store"))
+    yield checks.check_tenant_memory({t["name"]: t.get("memory_bytes", {}) for t in status["tenants"]})
     rollups = status.get("rollups")
     if rollups is None:
         yield Check("rollups", Verdict.SKIPPED, "only an operator may see them", "use the token of an operator")

@@ -31,6 +31,11 @@ class NameTable:
     def __len__(self) -> int:
         return int(self._space.count[0])
 
+    @property
+    def bytes(self) -> int:
+        """What it takes in memory."""
+        return self._space.bytes
+
     def find(self, names: Names) -> Codes:
         """The id of each name, -1 where it is not in the table."""
         out = np.empty(len(names), np.int32)
@@ -73,6 +78,10 @@ class _Space:
         self.offsets = np.zeros(capacity + 1, np.int64)
         self.arena = np.zeros(text_bytes + PAD, np.uint8)
         self.count = np.zeros(1, np.int64)
+
+    @property
+    def bytes(self) -> int:
+        return self.slots.nbytes + self.hashes.nbytes + self.offsets.nbytes + self.arena.nbytes
 
     def grown(self, capacity: int, text_bytes: int) -> _Space:
         new = _Space(capacity, text_bytes)

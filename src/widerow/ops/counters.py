@@ -50,6 +50,9 @@ class Counters:
         self.pressure_events = Counter(
             "widerow_pressure_events", "Turns of the process's health, and refusals for want of room.", ["event"], registry=r
         )
+        self.tenant_memory = Gauge(
+            "widerow_tenant_memory_bytes", "Memory held for a tenant, about.", ["tenant", "what"], registry=r
+        )
         self.disk = Gauge("widerow_store_disk_bytes", "Bytes on disk.", registry=r)
         self.memory = Gauge("widerow_store_memory_bytes", "Memory of the engine.", registry=r)
         self.windows = Gauge("widerow_store_windows", "Time windows on disk.", registry=r)

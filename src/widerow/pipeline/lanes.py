@@ -61,6 +61,10 @@ class Lanes:
         queue = self._live if job.lane is Lane.LIVE else self._backlog
         queue.release(job.tenant.name, job.size)
 
+    def held(self) -> list[dict[str, int]]:
+        """Bytes in flight, by tenant, of each lane."""
+        return [self._live.held(), self._backlog.held()]
+
     def await_room(self) -> None:
         """Until the committer needs more backlog."""
         with self._room:

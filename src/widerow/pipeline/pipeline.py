@@ -138,6 +138,13 @@ class Pipeline:
         """Bytes that were taken in and not answered."""
         return self.pressure.bytes()
 
+    def held(self) -> dict[str, int]:
+        """The same by tenant. What is being decoded counts twice: as a body and as a batch."""
+        total: Counter[str] = Counter()
+        for queue in (self._bodies.held(), self._old_bodies.held(), *self._batches.held()):
+            total.update(queue)
+        return dict(total)
+
     def close(self) -> None:
         """Finish what was taken in, then stop."""
         self._bodies.close()

@@ -105,6 +105,11 @@ class FairQueue(Generic[T]):
             self._closed = True
             self._ready.notify_all()
 
+    def held(self) -> dict[str, int]:
+        """Bytes in flight, by tenant."""
+        with self._ready:
+            return dict(self._held)
+
     @property
     def queued(self) -> int:
         """Bytes that wait to be taken."""

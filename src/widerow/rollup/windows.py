@@ -3,7 +3,8 @@
 It is a cache of raw reports, and only that: whoever finds a minute here finds what the store has, or is told to look there.
 Rule 1: an hour of a device is *whole* here if this process wrote every report of it, each time once, and all of its minutes
 were closed from here. Whatever breaks that (a report that comes after its minute was closed, one that comes twice, a write
-that failed, memory that ran out, a process before this one) makes the hour *stale*: it is rolled from the store.
+that failed, memory that ran out, for which the tenant that has most of it gives way, a process before this one) makes the
+hour *stale*: it is rolled from the store.
 Rule 2: a minute closes when it has ended, its reports have had `lateness_us` to arrive, and it has rested for `rest_us`.
 Reports older than `late_us` make their hours stale at once.
 Rule 3: `add`, `spoil` and `forget` may be called by any thread, and only put aside; all else is done by the one that rolls.
@@ -26,6 +27,7 @@ from widerow.model.kernel import kernel
 from widerow.model.names import Coded, Names
 from widerow.model.times import HOUR, MINUTE, SECOND, Clock
 from widerow.rollup.counts import Counted, of_rows
+from widerow.rollup.room import Room
 
 _MAX_DEVICES = 1 << 24
 _COUNTED_HOURS = 4
@@ -119,6 +121,20 @@ class _Devices:
         for hour in sorted(self.counted)[:-_COUNTED_HOURS]:
             del self.counted[hour]
 
+    def let_go(self) -> int:
+        """Of all that waits: its hours are rolled from the store. Gives what is freed. Not while something is written."""
+        freed = 0
+        for chunk in self.waiting:
+            device, hour_us = _device_hours(chunk.rows)
+            self.spoil(self.ids(device.names)[device.codes], hour_us)
+            freed += chunk.size()
+        self.waiting, self.open_us = [], {}
+        return freed
+
+    @property
+    def bytes(self) -> int:
+        return self.table.bytes + self.alone_us.nbytes + self.closed_us.nbytes
+
     def alone(self, ids: Codes) -> int:
         """From which event time on all reports of all these devices were written by this process. A device that is not
         known (-1) has none from `alone_from_us` on.
@@ -150,7 +166,7 @@ class Windows:
         self._spoiled: dict[str, list[tuple[Coded, Ints]]] = {}
         self._open_us: dict[str, dict[int, int]] = {}
         """By tenant: hours, and the first minute of each that something was put aside for; all of it, if it was spoiled."""
-        self._bytes = 0
+        self._room = Room(settings.max_bytes)
         self._sorting = threading.Lock()
         """For what was put aside and is sorted: who holds it sees nothing on the way from the one to the other. Taken
         before `_lock`, where both are."""
@@ -159,7 +175,16 @@ class Windows:
 
     @property
     def bytes(self) -> int:
-        return self._bytes
+        return self._room.bytes
+
+    def held(self) -> dict[str, int]:
+        """The same by tenant."""
+        with self._lock:
+            return self._room.held()
+
+    def known(self) -> dict[str, int]:
+        """What is remembered of devices, by tenant, in bytes."""
+        return {name: known.bytes for name, known in list(self._tenants.items())}
 
     def add(self, tenant: str, rows: Iterable[Rows], *, fresh: Names | None = None, written: bool = True) -> None:
         """Reports that are durable now; or, not `written`, of which nobody knows.
@@ -173,11 +198,10 @@ class Windows:
                 continue
             chunk = _Chunk.of(part, now_us, fresh)
             with self._lock:
-                kept = written and self._bytes < self._settings.max_bytes
+                kept = written and self._room.take(tenant, chunk.size())
                 if kept:
                     self._incoming.setdefault(tenant, []).append(chunk)
                     _lower(self._open_us.setdefault(tenant, {}), chunk.first_us)
-                    self._bytes += chunk.size()
             if not kept:  # its reports are let go at once: what is remembered is bounded by the number of devices
                 self.spoil(tenant, *_device_hours(part))
 
@@ -233,7 +257,7 @@ class Windows:
             waiting.append(rest)
         known.waiting = waiting
         with self._lock:
-            self._bytes -= freed
+            self._room.free(tenant, freed)
         return closing
 
     def closed(self, tenant: str, rows: Sequence[Rows], *, written: bool, kept: Sequence[Rows] = ()) -> None:
@@ -329,7 +353,9 @@ class Windows:
                 self._spoiled.clear()
                 self._open_us.clear()
                 self._tenants.clear()
-                self._bytes, self._forgotten = 0, False
+                self._room.clear()
+                self._forgotten = False
+            lets_go = self._room.must_let_go(tenant)
             incoming, spoiled = self._incoming.pop(tenant, []), self._spoiled.pop(tenant, [])
             self._open_us.pop(tenant, None)
             known = self._tenants.setdefault(tenant, _Devices(self._alone_from_us))
@@ -351,8 +377,10 @@ class Windows:
                 rest = _Chunk.of(chunk.rows.take(~late), chunk.at_us)
                 freed -= rest.size()
                 known.wait(rest)
+        if lets_go:
+            freed += known.let_go()
         with self._lock:
-            self._bytes -= freed
+            self._room.free(tenant, freed)
         return known
 
 

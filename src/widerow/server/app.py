@@ -28,7 +28,7 @@ from widerow.server.desk import Desk
 from widerow.server.failures import MethodNotAllowed, failure
 from widerow.server.intake import Intake
 from widerow.server.routes import ROUTES
-from widerow.server.table import Route
+from widerow.server.table import Handler, Route
 from widerow.server.tally import Tally, timing
 from widerow.server.write import Write, WriteKind
 

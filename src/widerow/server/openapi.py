@@ -115,7 +115,7 @@ def _errors(route: Route) -> dict[str, Any]:
         # A token whose tenant was deleted a moment ago finds it gone, and so does an operator who names none that exists.
         statuses |= {400, 401, 403, 404, 503}
         if not isinstance(route.handler, WriteKind):
-            statuses.add(406)
+            statuses |= {406, 429}
     shown = {}
     for status in sorted(statuses - set(route.replies)):
         shape = "InfluxError" if isinstance(route.handler, WriteKind) and route.handler.lines else "Error"

@@ -504,7 +504,21 @@ SCHEMAS: dict[str, Schema] = {
             "time": TIME,
             "started": TIME,
             "total": of({**_FIGURES, "tenants": WHOLE, "devices": WHOLE}),
-            "tenants": array(of({"name": TEXT, "display_name": TEXT, **_FIGURES, "devices": WHOLE})),
+            "tenants": array(
+                of(
+                    {
+                        "name": TEXT,
+                        "display_name": TEXT,
+                        **_FIGURES,
+                        "devices": WHOLE,
+                        "memory_bytes": {
+                            "type": "object",
+                            "description": "What the process holds for it, by what it is for.",
+                            "additionalProperties": WHOLE,
+                        },
+                    }
+                )
+            ),
             "store": of(
                 {
                     "disk_bytes": WHOLE,

@@ -67,7 +67,9 @@ def status(call: Call) -> Answer:
     shown.sort(key=lambda figures: (-figures["reports_per_s"], figures["name"]))
     keys = ("reports_per_s", "values_per_s", "reports", "values", "refused")
     total = {key: sum(figures[key] for figures in shown) for key in keys}
+    held = service.memory()
     for figures in shown[:MOST_TENANTS]:
+        figures["memory_bytes"] = held.get(figures["name"], {})
         figures["devices"] = service.catalog.devices.count(figures["name"])
     answer: dict[str, Any] = {
         "version": __version__,

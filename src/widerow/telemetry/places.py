@@ -66,6 +66,11 @@ class DeviceStates:
             # Last: its length says that all have grown.
             self.newest = np.concatenate([self.newest, np.zeros(size - len(self.newest), np.int32)])
 
+    @property
+    def bytes(self) -> int:
+        columns = (self.from_us, self.width_us, self.subs, self.seen_us)
+        return self.table.bytes + sum(column.nbytes for column in columns)
+
     def id_of(self, device: str) -> int:
         return int(self.ids(Names.of((device,)))[0])
 
@@ -125,6 +130,10 @@ class Places:
     def states(self) -> list[tuple[str, DeviceStates]]:
         """Of all tenants that this process has to do with."""
         return list(self._states.items())
+
+    def held(self) -> dict[str, int]:
+        """What is held in memory for each tenant, in bytes."""
+        return {tenant: state.bytes for tenant, state in list(self._states.items())}
 
     def forget(self) -> None:
         """Another process has written to the store: every device is seen anew. Epochs are followed as always."""
