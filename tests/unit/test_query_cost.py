@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from widerow.admit.cost import Bucket, Costs
 from widerow.model.errors import QuotaExceeded
-from widerow.model.tenant import Limits, Tenant
+from widerow.model.tenant import LimitMode, Limits, Tenant
 from widerow.ops.counters import Counters
 
 
@@ -40,6 +41,15 @@ def test_without_a_limit_rows_are_counted_and_nothing_is_refused() -> None:
     costs = Costs(Counters(), lambda: 0.0)
     for _ in range(3):
         costs.admit(tenant(0)).count(10**9)
+
+
+def test_in_shadow_what_would_be_refused_is_counted_and_answered() -> None:
+    counters = Counters()
+    costs = Costs(counters, lambda: 0.0)
+    acme = replace(tenant(10), limit_modes={"query_cost_per_s": LimitMode.SHADOW})
+    for _ in range(3):
+        costs.admit(acme).count(1000)
+    assert counters.registry.get_sample_value("widerow_query_shadowed_total", {"tenant": "acme"}) == 2
 
 
 def test_another_limit_holds_at_once() -> None:

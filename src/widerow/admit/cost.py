@@ -12,11 +12,10 @@ import time
 from collections.abc import Callable
 
 from widerow.model.errors import QuotaExceeded
-from widerow.model.tenant import Tenant
+from widerow.model.tenant import BURST_S, LimitMode, Tenant
 from widerow.ops.counters import Counters
 
 LIMIT = "query_cost_per_s"
-BURST_S = 10
 _FEWEST_SWEPT = 1024
 
 
@@ -80,9 +79,9 @@ class Costs:
 
     def admit(self, tenant: Tenant) -> Meter:
         """A question begins. Raises `QuotaExceeded`."""
-        per_s = tenant.limits.query_cost_per_s
+        per_s, mode = tenant.limits.query_cost_per_s, tenant.mode(LIMIT)
         meter = Meter(self, tenant.name)
-        if not per_s:
+        if not per_s or mode is LimitMode.OFF:
             with self._lock:
                 self._buckets.pop(tenant.name, None)
             return meter
@@ -97,6 +96,9 @@ class Costs:
             if bucket.left(now_s) > 0:
                 return meter
             seen, retry_after_s = bucket.seen_per_s(now_s), bucket.retry_after_s()
+        if mode is LimitMode.SHADOW:
+            self._counters.query_shadowed.labels(tenant.name).inc()
+            return meter
         self._counters.query_refused.labels(tenant.name, QuotaExceeded.code).inc()
         raise QuotaExceeded(tenant.name, LIMIT, per_s, round(seen, 1), round(retry_after_s, 3))
 

@@ -61,8 +61,8 @@ class Limits:
     """Rows that may be read at once, when none were for a while; 0: what ten seconds at `query_cost_per_s` allow."""
 
 
-MODED = ("writes_per_s", "storage_bytes", "devices", "series", "device_reports_per_s")
-"""The limits that can be tried out or switched off; the last is what the profiles of devices allow."""
+MODED = ("writes_per_s", "storage_bytes", "devices", "series", "device_reports_per_s", "query_cost_per_s")
+"""The limits that can be tried out or switched off; `device_reports_per_s` is what the profiles of devices allow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

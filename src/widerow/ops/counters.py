@@ -32,6 +32,9 @@ class Counters:
             ["tenant", "code"],
             registry=r,
         )
+        self.query_shadowed = Counter(
+            "widerow_query_shadowed", "Questions that a limit in shadow would have refused.", ["tenant"], registry=r
+        )
         self.query_rows = Counter("widerow_query_rows", "Rows read for questions.", ["tenant"], registry=r)
         self.query_wait_seconds = Histogram(
             "widerow_query_wait_seconds", "How long requests waited until they were begun.", buckets=_SECONDS, registry=r
