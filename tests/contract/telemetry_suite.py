@@ -185,7 +185,30 @@ class TelemetrySuite:
         self.write(t, [Report("d", now - i * 20 * MINUTE, {"x": float(i)}, {}, 0) for i in range(7)], tenant)
         assert len(self.read(t, "d", TimeSpan(0, now + 1), tenant)) == 7
         clock.time_us += 8 * DAY
-        assert sorted(p[3] for p in self.read(t, "d", TimeSpan(0, now + 1), tenant)) == [4.0, 5.0, 6.0]
+        assert self.read(t, "d", TimeSpan(0, now + 1), tenant) == []
+
+    def test_a_shorter_retention_holds_at_once_and_a_longer_one_from_then_on(
+        self, engine: Engine, clock: ManualClock
+    ) -> None:
+        t = self.telemetry(engine, clock)
+        now = clock.now_us()
+        self.write(t, [Report("d", now - days * DAY, {"x": float(days)}, {}, 0) for days in (1, 5, 20)])
+        self.write(t, [Report("e", now - 20 * DAY, {"x": 20.0}, {}, 0)])
+
+        def seen(*keeps: int) -> list[list[float]]:
+            epochs = tuple(RetentionEpoch(now + k * HOUR if k else 0, keep) for k, keep in enumerate(keeps))
+            tenant = Tenant(name="acme", retention=Retention(raw_us=keeps[-1], minute_us=0, hour_us=0), raw_epochs=epochs)
+            latest = newest(points_of(t.latest(tenant, ["d", "e"]))).number
+            read = [p[3] for p in self.read(t, "d", TimeSpan(0, now + 1), tenant)]
+            return [sorted(map(float, read)), sorted(latest.tolist())]
+
+        assert seen(30 * DAY) == [[1.0, 5.0, 20.0], [1.0, 20.0]]
+        assert seen(30 * DAY, 7 * DAY) == [[1.0, 5.0], [1.0]]
+        assert seen(30 * DAY, 7 * DAY, 0) == [[1.0, 5.0], [1.0]]
+        assert seen(30 * DAY, 0, 2 * DAY, 40 * DAY) == [[1.0], [1.0]]
+        assert seen(30 * DAY, 60 * DAY) == [[1.0, 5.0, 20.0], [1.0, 20.0]]
+        clock.time_us += 11 * DAY  # what was kept for 30 days is not kept longer afterwards
+        assert seen(30 * DAY, 60 * DAY) == [[1.0, 5.0], [1.0]]
 
     def test_an_erased_device_stays_erased_when_its_old_reports_come_again(self, engine: Engine, clock: ManualClock) -> None:
         t = self.telemetry(engine, clock)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from widerow.cli import output
-from widerow.cli.api import in_path
+from widerow.cli.api import failure, in_path
 from widerow.cli.failure import Misused
 from widerow.cli.session import Session, YesOption, confirm, operator_client, pairs
 from widerow.cli.tenant_usage import usage
@@ -141,8 +141,9 @@ def set_(
     retention: RetentionOptions = None,
     registers_devices: Registers = None,
     row_attributes: RowAttributes = None,
+    yes: YesOption = False,
 ) -> None:
-    """Change a tenant. What is not named stays as it is.
+    """Change a tenant. What is not named stays as it is. A shorter retention shows what goes, and asks.
 
     Example: widerow tenant set acme --writes-per-s 5000 --mode writes_per_s=shadow
     """
@@ -156,7 +157,16 @@ def set_(
     form = _form(display_name, limit, named, mode, retention, registers_devices, row_attributes)
     if not form:
         raise Misused("nothing to change is given", todo="see widerow tenant set --help")
-    session.done(session.api.patch(f"{TENANTS}/{in_path(name)}", form), f"tenant {name} is changed")
+    path = f"{TENANTS}/{in_path(name)}"
+    answer = session.api.send("PATCH", path, body=form, params={"confirm": "true"} if yes else None, also=(409,))
+    if answer.status_code == 409:
+        said = failure(answer)
+        if said.code != "confirmation-needed":
+            raise said
+        _draw_goes(answer.json()["error"]["goes"])
+        confirm(f"keeping data of tenant {name} for a shorter time", yes=yes)
+        answer = session.api.send("PATCH", path, body=form, params={"confirm": "true"})
+    session.done(answer.json(), f"tenant {name} is changed")
 
 
 @app.command("delete")
@@ -211,6 +221,27 @@ def _whole(name: str, text: str) -> int:
         return int(text.replace("_", "").replace(",", ""))
     except ValueError:
         raise Misused(f"--limit {name}={text}: give a whole number") from None
+
+
+def _draw_goes(goes: list[dict[str, Any]]) -> None:
+    """What a shorter retention takes away: beside the result, which is not there yet."""
+    output.note(
+        output.table(
+            ("level", "kept", "then", "reaches back to", "would reach back to", "days", "devices, about", "rows, about"),
+            [
+                (
+                    g["level"],
+                    g["retention"],
+                    g["becomes"],
+                    g["reaches_back_to"],
+                    g["would_reach_back_to"],
+                    *("not known" if g[key] is None else g[key] for key in ("days", "devices", "rows")),
+                )
+                for g in goes
+            ],
+            right=("days", "devices, about", "rows, about"),
+        ).rstrip()
+    )
 
 
 def _draw(tenants: list[dict[str, Any]]) -> None:

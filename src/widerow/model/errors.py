@@ -3,6 +3,7 @@
     WiderowError
     +-- Rejected        the caller's: what was sent or asked cannot be accepted as it is
     |   +-- Unauthorized, Forbidden, NotFound, Conflict, TooLarge, Unsupported
+    |   +-- ConfirmationNeeded  data would be gone: say that this is meant
     |   +-- QuotaExceeded     a limit is spent: raise it or wait
     |   +-- QueryLimit        a question is larger than is allowed: ask for less
     +-- Unavailable     nobody's fault: try again
@@ -20,7 +21,7 @@ A `Refusal` is not an exception: it says why some reports of a batch were left o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -63,6 +64,16 @@ class Conflict(Rejected):
     """Somebody else changed it first, or it exists already."""
 
     code = "conflict"
+
+
+class ConfirmationNeeded(Conflict):
+    """What is asked for takes data away for good: `goes` says what. Asking again with a confirmation does it."""
+
+    code = "confirmation-needed"
+
+    def __init__(self, message: str, goes: Sequence[Mapping[str, object]]) -> None:
+        super().__init__(message)
+        self.goes = goes
 
 
 class TooLarge(Rejected):

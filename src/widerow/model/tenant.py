@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -17,6 +18,8 @@ ROW_ATTRIBUTES = ("type", "location")
 GUARD_US = 7 * DAY
 """How much longer than its retention data stays on disk, so that a late roll still finds what it summarises."""
 
+_END_US = 1 << 62
+"""Later than everything."""
 MIN_RETENTION_US = HOUR
 MAX_RETENTION_US = 20 * 365 * DAY
 
@@ -106,6 +109,32 @@ class RollupEpoch:
     day_us: int
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Event times of one retention: how long their data stays on disk (without the guard), and how long it can be read.
+
+    0: for ever. A shorter retention holds for what is stored already, too, at once. A longer one does not: what could no
+    longer be read does not come back.
+    """
+
+    start_us: int
+    stop_us: int
+    keep_us: int
+    shown_us: int
+
+
+def _held(epochs: Sequence[tuple[int, int]]) -> tuple[Held, ...]:
+    """Of epochs (start, retention), oldest first: what is shown is the shortest of theirs and those after them."""
+    out: list[Held] = []
+    stop_us, shown_us = _END_US, FOREVER
+    for k, (from_us, keep_us) in reversed(list(enumerate(epochs))):
+        shown_us = min(keep_us, shown_us) if keep_us and shown_us else keep_us or shown_us
+        start_us = from_us if k else 0
+        out.append(Held(start_us, stop_us, keep_us, shown_us))
+        stop_us = start_us
+    return tuple(reversed(out))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
     name: str
@@ -136,6 +165,14 @@ class Tenant:
             if epoch.from_us <= time_us:
                 keep_us = epoch.raw_us
         return keep_us
+
+    def raw_held(self) -> tuple[Held, ...]:
+        """The retentions of raw reports, by event time."""
+        return _held([(e.from_us, e.raw_us) for e in self.raw_epochs] or [(0, self.retention.raw_us)])
+
+    def rollups_held(self, level: str) -> tuple[Held, ...]:
+        """The same of a level of rollups, by the start of their windows."""
+        return _held([(epoch.from_us, getattr(epoch, f"{level}_us")) for epoch in self.rollups_kept()])
 
     def rollups_kept(self) -> tuple[RollupEpoch, ...]:
         """Which retention of rollups holds from which event time on, oldest first; the first from the beginning of time."""

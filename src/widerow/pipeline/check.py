@@ -15,7 +15,7 @@ from widerow.model.hashing import mix, same_at
 from widerow.model.kernel import kernel
 from widerow.model.tenant import FOREVER, Tenant
 from widerow.model.times import format_duration, format_time
-from widerow.telemetry.store import kept_us
+from widerow.telemetry.store import oldest_shown_us
 
 _TAG = int(CellKind.TAG)
 _NUMBER = int(CellKind.NUMBER)
@@ -57,12 +57,12 @@ def _without_old(batch: Batch, tenant: Tenant, now_us: int, refusals: list[Refus
     shortest_us = min((keep_us for keep_us in keeps if keep_us != FOREVER), default=0)
     if not len(time_us) or not shortest_us or time_us.min() >= now_us - shortest_us:
         return batch
-    keep_us = kept_us(tenant, time_us)
-    old = (keep_us != FOREVER) & (time_us < now_us - keep_us)
+    oldest_us = oldest_shown_us(tenant, time_us, now_us)
+    old = time_us < oldest_us
     if not old.any():
         return batch
     oldest = int(np.argmin(np.where(old, time_us, now_us)))
-    kept = format_duration(int(keep_us[oldest]))
+    kept = format_duration(int(now_us - oldest_us[oldest]))
     reason = f"time {format_time(int(time_us[oldest]))} is older than the raw retention of {kept}"
     return _refuse(batch, old, refusals, "too-old", reason)
 

@@ -108,7 +108,11 @@ class _Cover:
         at = first
         for dirty in self._dirty(TimeSpan(first, last), level):
             yield from self._clean(TimeSpan(at, dirty.start_us), levels, stretches, late=late)
-            yield from self.of(dirty, levels - 1, late=True) if level.width_us > HOUR else self._dirty_hour(dirty)
+            for part, there in parted(dirty, stretches):
+                if not there:  # nor would it be if it were rolled
+                    yield from self.of(part, levels - 1, late=late)
+                else:
+                    yield from self.of(part, levels - 1, late=True) if level.width_us > HOUR else self._dirty_hour(part)
             at = dirty.stop_us
         yield from self._clean(TimeSpan(at, last), levels, stretches, late=late)
         yield from self.of(TimeSpan(last, span.stop_us), levels - 1, late=late)

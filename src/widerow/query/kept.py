@@ -1,6 +1,7 @@
 """What of each level can still be read: its retention, as stretches of event time.
 
 A window of a level can be read as long as any of its time is within the retention, as the store of rollups shows it.
+A retention that was shortened holds for what is stored already, too (`model.tenant.Held`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from dataclasses import dataclass
 
 from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import TimeSpan
-from widerow.rollup.store import kept as rollups_kept
 from widerow.schema.rollups import LEVELS, Level
 
 _EVER = TimeSpan(0, 1 << 62)
@@ -22,32 +22,31 @@ class Kept:
 
     levels: tuple[tuple[TimeSpan, ...], ...]
     late: tuple[tuple[TimeSpan, ...], ...]
-    """The same with what is kept beyond the retention, for rolls that come late. What is not rolled yet is read from it:
-    its rollups, which are kept longer, would say no more than these reports."""
+    """The same with all that is on disk: beyond what is shown, and beyond the retention, for rolls that come late. What is
+    not rolled yet is read from it: its rollups, which are shown longer, would say no more than these reports."""
 
     @classmethod
     def of(cls, tenant: Tenant, now_us: int) -> Kept:
-        return cls(_stretches(tenant, now_us), _stretches(tenant, now_us - GUARD_US))
+        return cls(_stretches(tenant, now_us, shown=True), _stretches(tenant, now_us - GUARD_US, shown=False))
 
 
 EVERYTHING = Kept(((_EVER,),) * 4, ((_EVER,),) * 4)
 
 
-def _stretches(tenant: Tenant, now_us: int) -> tuple[tuple[TimeSpan, ...], ...]:
-    return (_joined(_raw(tenant, now_us)), *(_joined(_rollups(tenant, level, now_us)) for level in LEVELS))
+def _stretches(tenant: Tenant, now_us: int, *, shown: bool) -> tuple[tuple[TimeSpan, ...], ...]:
+    raw = _joined(_raw(tenant, now_us, shown=shown))
+    return (raw, *(_joined(_rollups(tenant, level, now_us, shown=shown)) for level in LEVELS))
 
 
-def _raw(tenant: Tenant, now_us: int) -> Iterator[tuple[int, int]]:
-    epochs = tenant.raw_epochs
-    keeps = [epoch.raw_us for epoch in epochs] or [tenant.retention.raw_us]
-    starts = [0, *(epoch.from_us for epoch in epochs[1:])]
-    stops = [*starts[1:], _EVER.stop_us]
-    for keep_us, start, stop in zip(keeps, starts, stops, strict=True):
-        yield max(start, now_us - keep_us if keep_us else 0), stop
+def _raw(tenant: Tenant, now_us: int, *, shown: bool) -> Iterator[tuple[int, int]]:
+    for held in tenant.raw_held():
+        keep_us = held.shown_us if shown else held.keep_us
+        yield max(held.start_us, now_us - keep_us if keep_us else 0), held.stop_us
 
 
-def _rollups(tenant: Tenant, level: Level, now_us: int) -> Iterator[tuple[int, int]]:
-    for keep_us, held in rollups_kept(tenant, level):
+def _rollups(tenant: Tenant, level: Level, now_us: int, *, shown: bool) -> Iterator[tuple[int, int]]:
+    for held in tenant.rollups_held(level.name):
+        keep_us = held.shown_us if shown else held.keep_us
         oldest = now_us - keep_us if keep_us else 0
         start, stop = max(held.start_us, oldest - oldest % level.width_us), held.stop_us
         # A window has the retention that holds where it begins.

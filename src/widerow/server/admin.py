@@ -10,10 +10,11 @@ from typing import Any
 from urllib.parse import quote
 
 from widerow.catalog.forms import from_json, to_json
-from widerow.model.errors import Conflict, Forbidden, Rejected
-from widerow.model.tenant import Tenant
-from widerow.model.times import TimeSpan, parse_time
+from widerow.model.errors import ConfirmationNeeded, Conflict, Forbidden, Rejected
+from widerow.model.tenant import Retention, Tenant
+from widerow.model.times import TimeSpan, format_duration, format_time, parse_time
 from widerow.model.token import Role
+from widerow.query.going import Going, going, shortened
 from widerow.server.call import NO_CONTENT, Answer, Call, entity_answer, json_answer, list_answer
 from widerow.server.failures import PreconditionFailed
 from widerow.telemetry.erasure import EVER
@@ -39,17 +40,72 @@ def get_tenant(call: Call) -> Answer:
 
 
 def patch_tenant(call: Call) -> Answer:
+    """A shorter retention takes data away at once: it is asked for twice, and what goes is told first."""
     form = call.form()
+    confirmed = form.pop("confirm", call.query.text("confirm") == "true")
+    if not isinstance(confirmed, bool):
+        raise Rejected("confirm: give true or false", code="field")
 
     def change(tenant: Tenant) -> Tenant:
-        return from_json(form, tenant)
+        new = from_json(form, tenant)
+        if not confirmed and shortened(tenant.retention, new.retention):
+            raise _Unconfirmed(tenant, new.retention)
+        return new
 
-    expected = call.expected_revision()
+    expected, tenants = call.expected_revision(), call.service.catalog.tenants
     try:
-        after = call.service.catalog.tenants.update(call.path["tenant"], call.noted(change), expected=expected)
+        try:
+            after = tenants.update(call.path["tenant"], call.noted(change), expected=expected)
+        except _Unconfirmed as unconfirmed:
+            _check_nothing_goes(call, unconfirmed.tenant, unconfirmed.retention)
+            confirmed = True
+            after = tenants.update(call.path["tenant"], call.noted(change), expected=expected or unconfirmed.tenant.revision)
+    except ConfirmationNeeded:
+        raise
     except Conflict as error:
         raise PreconditionFailed(str(error)) from error
     return entity_answer(to_json(after))
+
+
+class _Unconfirmed(Exception):
+    def __init__(self, tenant: Tenant, retention: Retention) -> None:
+        self.tenant, self.retention = tenant, retention
+
+
+def _check_nothing_goes(call: Call, tenant: Tenant, retention: Retention) -> None:
+    """Raise `ConfirmationNeeded` if data would."""
+    service = call.service
+    found = going(service.queries.sources, service.catalog.devices, tenant, retention)
+    goes = [g for g in found if g.rows != 0 or not g.certain]
+    if not goes:
+        return
+    said = "; ".join(
+        f"{g.level} from {_kept(g.keep_us)} to {_kept(g.becomes_us)}, "
+        + (f"about {g.rows:,} rows of {g.devices:,} devices" if g.rows is not None else "nobody knows how many rows")
+        for g in goes
+    )
+    raise ConfirmationNeeded(
+        f"a shorter retention of {tenant.name} takes data away at once and for good: {said}; repeat it with confirm=true if "
+        "that is meant",
+        [_goes(g) for g in goes],
+    )
+
+
+def _goes(g: Going) -> dict[str, Any]:
+    return {
+        "level": g.level,
+        "retention": _kept(g.keep_us),
+        "becomes": _kept(g.becomes_us),
+        "reaches_back_to": format_time(g.span.start_us),
+        "would_reach_back_to": format_time(g.span.stop_us),
+        "days": g.days,
+        "devices": g.devices,
+        "rows": g.rows,
+    }
+
+
+def _kept(keep_us: int) -> str:
+    return format_duration(keep_us) if keep_us else "forever"
 
 
 def delete_tenant(call: Call) -> Answer:

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from widerow.model.errors import (
+    ConfirmationNeeded,
     Conflict,
     Forbidden,
     NotFound,
@@ -112,6 +113,8 @@ def ours(_status: int, error: WiderowError) -> Any:
         fields |= {"tenant": error.tenant, "limit": error.limit, "allowed": error.allowed, "seen": error.seen}
     if isinstance(error, QueryLimit):
         fields |= {"limit": error.limit, "allowed": error.allowed, "seen": error.seen}
+    if isinstance(error, ConfirmationNeeded):
+        fields["goes"] = error.goes
     if isinstance(error, (QuotaExceeded, Unavailable)):
         fields["retry_after_s"] = error.retry_after_s
     return {"error": fields}

@@ -15,6 +15,11 @@ TENANT = Param(name="tenant", doc="Which tenant; for operators, whose tokens are
 DEVICE = Param(name="device", doc="The device, percent-encoded (`/` is `%2F`).", place="path")
 METRIC = Param(name="metric", doc="The metric, percent-encoded.", place="path")
 IF_MATCH = Param(name="If-Match", doc="The ETag that was read: the change is made only if it still holds.", place="header")
+CONFIRM = Param(
+    name="confirm",
+    doc="That data may go which a shorter retention takes away; or `confirm` in the body.",
+    schema={"type": "string", "enum": ["true", "false"]},
+)
 METRICS = Param(
     name="metrics",
     doc="Metrics, separated by commas; or given once for each, for names with commas. All, if left out.",

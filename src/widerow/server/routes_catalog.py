@@ -6,7 +6,19 @@ from widerow.server import admin, audit, devices, placement, verify
 from widerow.server.auth import ADMINS, OPERATORS, READERS
 from widerow.server.call import Param
 from widerow.server.devices import MOST_ON_A_PAGE, PAGE_SIZE
-from widerow.server.parameters import AFTER, DEVICE, END, IF_MATCH, MATCH, METRIC, PAGE, TENANT, TENANT_PATH, TOKEN_ID
+from widerow.server.parameters import (
+    AFTER,
+    CONFIRM,
+    DEVICE,
+    END,
+    IF_MATCH,
+    MATCH,
+    METRIC,
+    PAGE,
+    TENANT,
+    TENANT_PATH,
+    TOKEN_ID,
+)
 from widerow.server.replies import DONE, ETAG, entity, json_form, patch, tabular
 from widerow.server.schemas import TEXT
 from widerow.server.table import TABULAR, Body, Reply, Route
@@ -210,10 +222,11 @@ ADMINISTRATION: tuple[Route, ...] = (
         roles=OPERATORS,
         group="Administration",
         summary="Change a tenant's limits, retention or name for people",
-        parameters=(TENANT_PATH, IF_MATCH, TENANT),
+        doc="A shorter retention takes data away at once. It is answered with 409 and what goes, unless it is confirmed.",
+        parameters=(TENANT_PATH, IF_MATCH, CONFIRM, TENANT),
         body=patch("TenantPatch"),
         replies=entity("Tenant"),
-        errors=(404, 412, 413, 415),
+        errors=(404, 409, 412, 413, 415),
     ),
     Route(
         method="DELETE",

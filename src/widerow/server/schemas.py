@@ -15,6 +15,7 @@ Schema = dict[str, Any]
 
 TEXT: Schema = {"type": "string"}
 WHOLE: Schema = {"type": "integer", "minimum": 0}
+MAYBE_WHOLE: Schema = {"type": ["integer", "null"], "minimum": 0}
 NUMBER: Schema = {"type": "number"}
 FLAG: Schema = {"type": "boolean"}
 TIME: Schema = {"type": "string", "format": "date-time"}
@@ -51,6 +52,23 @@ _ERROR = of(
         "allowed": NUMBER,
         "seen": NUMBER,
         "retry_after_s": NUMBER,
+        "goes": {
+            **array(
+                of(
+                    {
+                        "level": TEXT,
+                        "retention": TEXT,
+                        "becomes": TEXT,
+                        "reaches_back_to": TIME,
+                        "would_reach_back_to": TIME,
+                        "days": MAYBE_WHOLE,
+                        "devices": MAYBE_WHOLE,
+                        "rows": MAYBE_WHOLE,
+                    }
+                )
+            ),
+            "description": "What a shorter retention would take away, about.",
+        },
     },
     ("code", "message"),
 )
@@ -412,7 +430,7 @@ SCHEMAS: dict[str, Schema] = {
         {"name": TEXT, **_TENANT_FIELDS, "raw_epochs": array(of({"from": TIME, "raw": TEXT})), **_STORED},
         ("name", "revision"),
     ),
-    "TenantPatch": of(_TENANT_FIELDS, ()),
+    "TenantPatch": of({**_TENANT_FIELDS, "confirm": FLAG}, ()),
     "NewTenant": of({"name": {"type": "string", "pattern": "^[a-z0-9-]{1,64}$"}, **_TENANT_FIELDS}, ("name",)),
     "Tenants": of({"tenants": array(ref("Tenant")), "next": CURSOR}),
     "Token": of(_TOKEN_FIELDS),

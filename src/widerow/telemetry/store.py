@@ -136,8 +136,8 @@ class Telemetry:
     def readable(self, tenant: Tenant, span: TimeSpan) -> TimeSpan:
         """The part of a span that the tenant's retention still shows, whatever class its data is in."""
         now_us = self._clock.now_us()
-        keeps = {tenant.retention.raw_us, *(e.raw_us for e in tenant.raw_epochs)}
-        oldest = 0 if 0 in keeps else now_us - max(keeps)
+        shown = {held.shown_us for held in tenant.raw_held()}
+        oldest = 0 if 0 in shown else now_us - max(shown)
         return TimeSpan(min(max(span.start_us, oldest), span.stop_us), span.stop_us)
 
     def read(
@@ -157,7 +157,7 @@ class Telemetry:
         span = self.readable(tenant, span)
         marks = self.erasure.marks(tenant.name)
         epochs = self.places.epochs(tenant.name, device)
-        for table, part, places in self._stretches(tenant, epochs, span):
+        for table, part, places in self._stretches(tenant, epochs, span, shown=True):
             keys: list[Key] = [(tenant.name, device, p.bucket, p.sub_bucket) for p in places]
             within = Span(part.start_us, part.stop_us)
             chunks = self._engine.scan(table, keys, within, columns=metrics, may_lag=may_lag)
@@ -172,7 +172,10 @@ class Telemetry:
         metrics: Sequence[str] | None = None,
         beyond_us: int = 0,
     ) -> list[Rows]:
-        """Live rows of many devices, all at once: for spans of an hour or so. `beyond_us`: so much beyond the retention."""
+        """Live rows of many devices, all at once: for spans of an hour or so. `beyond_us`: so much beyond the retention.
+
+        That is the one they are on disk for: what a tenant may still be shown of them is for who asks.
+        """
         marks = self.erasure.marks(tenant.name)
         wanted: dict[tuple[Table, TimeSpan], list[Key]] = {}
         for epochs, some in self.places.by_epochs(tenant.name, devices).items():
@@ -189,22 +192,21 @@ class Telemetry:
         return [rows for rows in found if len(rows)]
 
     def _stretches(
-        self, tenant: Tenant, epochs: Sequence[Epoch], span: TimeSpan, beyond_us: int = 0
+        self, tenant: Tenant, epochs: Sequence[Epoch], span: TimeSpan, beyond_us: int = 0, *, shown: bool = False
     ) -> Iterator[tuple[Table, TimeSpan, list[Place]]]:
-        """Table, time and partitions, a few buckets at a time, oldest first."""
+        """Table, time and partitions, a few buckets at a time, oldest first. `shown`: what the tenant may still be."""
         now_us = self._clock.now_us() - beyond_us
         many = _FEWEST_BUCKETS
-        for keep_us, by_class in _class_segments(tenant, span):
+        for held in tenant.raw_held():
+            keep_us = held.shown_us if shown else held.keep_us
             oldest = 0 if keep_us == 0 else now_us - keep_us
-            if by_class.stop_us <= oldest:
-                continue
-            shown = TimeSpan(max(by_class.start_us, oldest), by_class.stop_us)
-            for epoch, part in segments(epochs, shown):
+            start, stop = max(span.start_us, held.start_us, oldest), min(span.stop_us, held.stop_us)
+            for epoch, part in segments(epochs, TimeSpan(start, stop)) if start < stop else ():
                 start = part.start_us
                 while start < part.stop_us:
                     stop = min(start - start % epoch.width_us + many * epoch.width_us, part.stop_us)
                     stretch = TimeSpan(start, stop)
-                    yield self.table(keep_us), stretch, list(partitions(epochs, stretch))
+                    yield self.table(held.keep_us), stretch, list(partitions(epochs, stretch))
                     start, many = stop, min(2 * many, _MOST_BUCKETS)
 
     def latest(
@@ -219,12 +221,11 @@ class Telemetry:
         out = []
         now_us = self._clock.now_us()
         for keep_us, keys in by_class.items():
-            oldest = 0 if keep_us == 0 else now_us - keep_us
             # Erased cells may hide older ones that are not: then all of the bucket is read.
             first = not marks.any()
             for chunk in self._engine.scan(self.table(keep_us), keys, columns=metrics, first=first, may_lag=may_lag):
                 rows = drop_erased_rows(marks, chunk)
-                shown = np.asarray(rows.keys["event_us"]) >= oldest
+                shown = np.asarray(rows.keys["event_us"]) >= oldest_shown_us(tenant, rows.keys["event_us"], now_us)
                 if not shown.all():
                     rows = rows.take(shown)
                 if len(rows):
@@ -292,6 +293,16 @@ def kept_us(tenant: Tenant, time_us: Ints) -> Ints:
     return keeps[np.maximum(np.searchsorted(starts, time_us, side="right") - 1, 0)]
 
 
+def oldest_shown_us(tenant: Tenant, time_us: Column, now_us: int) -> Ints:
+    """From which event time on reports can be read, by the retention that is shown for each of their own times."""
+    held = tenant.raw_held()
+    oldest = np.array([now_us - h.shown_us if h.shown_us else 0 for h in held], np.int64)
+    if len(held) == 1:
+        return np.full(len(time_us), oldest[0])
+    starts = np.array([h.start_us for h in held], np.int64)
+    return oldest[np.maximum(np.searchsorted(starts, np.asarray(time_us), side="right") - 1, 0)]
+
+
 def _by_class(rows: Rows, keep_us: Ints) -> Iterator[tuple[int, Rows]]:
     if not len(rows):
         return
@@ -300,16 +311,3 @@ def _by_class(rows: Rows, keep_us: Ints) -> Iterator[tuple[int, Rows]]:
         return
     for keep in np.unique(keep_us).tolist():
         yield keep, rows.take(keep_us == keep)
-
-
-def _class_segments(tenant: Tenant, span: TimeSpan) -> Iterator[tuple[int, TimeSpan]]:
-    """The parts of a span with the raw retention that holds in each, oldest first."""
-    epochs = tenant.raw_epochs
-    if not epochs:
-        yield tenant.retention.raw_us, span
-        return
-    for k, epoch in enumerate(epochs):
-        start = span.start_us if k == 0 else max(span.start_us, epoch.from_us)
-        stop = span.stop_us if k + 1 == len(epochs) else min(span.stop_us, epochs[k + 1].from_us)
-        if start < stop:
-            yield epoch.raw_us, TimeSpan(start, stop)
