@@ -16,7 +16,7 @@ SIDE_BY_SIDE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 CACHES := .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache site build dist bench/results
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run servers test test-cluster test-everywhere test-year check format bench storm crash crash-rollups crash-pipeline fuzz dist lock clean
+.PHONY: help setup run servers test test-cluster test-everywhere test-year check format bench storm neighbour crash crash-rollups crash-pipeline fuzz dist lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ bench: setup ## Measure ingest, queries, MQTT and the pipeline (ARGS=--quick to 
 
 storm: setup ## Let 5,000 devices come back at once, and see what live reports notice (ARGS=--quick)
 	$(BIN)/python -m bench.storm $(ARGS)
+
+neighbour: setup ## Let one tenant send ten times what it may, and see what another notices (ARGS=--quick)
+	$(BIN)/python -m bench.neighbour $(ARGS)
 
 crash: setup ## Kill the server N times and look for lost or invented reports
 	$(BIN)/python -m tests.system.crash --cycles $(or $(N),100) $(ARGS)

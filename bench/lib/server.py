@@ -91,7 +91,13 @@ class Server:
         return (int(fields[11]) + int(fields[12])) / _TICK
 
     def rss_peak_mib(self) -> float:
-        line = next(line for line in self._proc("status").splitlines() if line.startswith("VmHWM"))
+        return self._status_mib("VmHWM")
+
+    def rss_mib(self) -> float:
+        return self._status_mib("VmRSS")
+
+    def _status_mib(self, key: str) -> float:
+        line = next(line for line in self._proc("status").splitlines() if line.startswith(key))
         return int(line.split()[1]) / 1024
 
     def disk_bytes(self) -> int:

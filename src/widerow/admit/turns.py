@@ -6,7 +6,9 @@ Rule 2: a turn goes to the tenant that used least lately (time, which is forgott
 had least, and what waits grows older meanwhile. While others wait one tenant has at most half of the places.
 Rule 3: what is worked on looks up between one read and the next (`tick`), and pauses if it is another's turn. It keeps its
 thread and what it has read; so of one tenant, and in all, only so many are begun.
-Rule 4: lines are bounded in length and in time. Who finds its line full, or has waited for `max_wait_s` in all, is refused
+Rule 4: while the process is short of time (`lag_s`, which who serves it measures), long ones rest after each slice, up to
+four times as long as they worked: what is short, and what writes, comes first. It is their own time, and counts as such.
+Rule 5: lines are bounded in length and in time. Who finds its line full, or has waited for `max_wait_s` in all, is refused
 (`QueryBusy`), and told when to come again.
 Nothing here runs anything: whoever asks says what is to be done when its turn has come.
 """
@@ -25,6 +27,9 @@ from widerow.ops.counters import Counters
 
 _HALF_LIFE_S = 10.0
 _MOST_IN_ALL = 1024
+_CALM_S, _STRAINED_S = 0.003, 0.005
+"""A lag up to which nobody rests; and each of these more, as long a rest as the work was."""
+_MOST_REST = 4.0
 _SHORTEST_RETRY_S, _LONGEST_RETRY_S = 1.0, 60.0
 
 
@@ -57,6 +62,7 @@ class Turn:
         "bytes",
         "long",
         "refuse",
+        "rest_until_s",
         "resumed",
         "since_s",
         "start",
@@ -71,7 +77,7 @@ class Turn:
         self._turns, self.tenant, self.start, self.refuse = turns, tenant, start, refuse
         self.state, self.since_s = State.WAITING, now_s
         """`since_s`: when it came into its state, or was last looked at."""
-        self.used_s = self.waited_s = 0.0
+        self.used_s = self.waited_s = self.rest_until_s = 0.0
         self.long = self.stopped = False
         self.bytes = 0
         self.resumed = threading.Event()
@@ -133,6 +139,8 @@ class Turns:
         self._lock = threading.Lock()
         self._lines: dict[str, _Line] = {}
         self._running = self._long = self._begun = self._all = 0
+        self.lag_s = 0.0
+        """How late the process is with what is due at once; lately, on the average."""
 
     def ask(self, tenant: str, start: Start, refuse: Refuse) -> Turn:
         """Take a place in the tenant's line. `start` is called once, by any thread, when its turn has come; or `refuse`,
@@ -153,6 +161,9 @@ class Turns:
         now_s = self._clock_s()
         if turn.stopped:
             raise Unavailable("the server is stopping, or nobody waits for the answer")
+        if now_s < turn.rest_until_s:
+            time.sleep(turn.rest_until_s - now_s)
+            return
         if turn.state is State.RUNNING and now_s - turn.since_s < self.settings.slice_s:
             return
         begun: list[Turn] = []
@@ -163,6 +174,8 @@ class Turns:
         _begin(begun)
         if paused:
             self._await(turn)
+        elif now_s < turn.rest_until_s:
+            time.sleep(turn.rest_until_s - now_s)
 
     def end(self, turn: Turn) -> None:
         with self._lock:
@@ -261,16 +274,22 @@ class Turns:
 
     def _look_up(self, turn: Turn, now_s: float) -> list[Turn]:
         """Its slice is over: it goes back into its line, and whoever is next goes on, itself as often as not."""
+        before_s = turn.used_s
         self._count(turn, now_s)
         line = self._lines[turn.tenant]
         line.running.remove(turn)
         self._running -= 1
         self._long -= turn.long
         turn.long = turn.used_s >= self.settings.long_s
+        worked_s = turn.used_s - before_s
         turn.resumed.clear()
         turn.state = State.PAUSED
         line.waiting.append(turn)
-        return self._give(now_s)
+        begun = self._give(now_s)
+        if turn.long and turn.state is State.RUNNING and self.lag_s > _CALM_S:
+            rest_s = worked_s * min((self.lag_s - _CALM_S) / _STRAINED_S, _MOST_REST)
+            turn.rest_until_s = turn.since_s = now_s + rest_s
+        return begun
 
     def _await(self, turn: Turn) -> None:
         """Without the lock. Several threads may wait for one turn."""

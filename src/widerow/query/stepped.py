@@ -186,9 +186,13 @@ def _rows(
         budget.check()
         # What may be read was settled by the plan; the clock goes on meanwhile.
         if level is None:
-            rows = sources.telemetry.read_many(tenant, devices, stretch, metrics=metrics, beyond_us=GUARD_US)
+            rows = sources.telemetry.read_many(
+                tenant, devices, stretch, metrics=metrics, beyond_us=GUARD_US, between=budget.check
+            )
         else:
-            rows = sources.rollups.read(tenant, devices, level, stretch, metrics=metrics, beyond_us=GUARD_US)
+            rows = sources.rollups.read(
+                tenant, devices, level, stretch, metrics=metrics, beyond_us=GUARD_US, between=budget.check
+            )
         count = sum(len(chunk) for chunk in rows)
         used[name] = used.get(name, 0) + count
         budget.spend(count)

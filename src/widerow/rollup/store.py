@@ -8,7 +8,7 @@ its device, metric and time is not shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -60,8 +60,11 @@ class Rollups:
         *,
         metrics: Sequence[str] | None = None,
         beyond_us: int = 0,
+        between: Callable[[], None] = lambda: None,
     ) -> list[Rows]:
-        """The rollups of devices whose windows begin within a span. `beyond_us`: so much beyond the retention."""
+        """The rollups of devices whose windows begin within a span. `beyond_us`: so much beyond the retention. `between` is
+        called after each piece that was read, and may raise or wait.
+        """
         marks = self._erasure.marks(tenant.name)
         found = []
         for table, part, keys in self.places(tenant, devices, level, span, beyond_us=beyond_us):
@@ -69,6 +72,7 @@ class Rollups:
                 rows = _without_erased(marks, chunk, level)
                 if len(rows):
                     found.append(rows)
+                between()
         return found
 
     def places(

@@ -7,7 +7,7 @@ keeps data a while longer than it may be read (`GUARD_US`), for rolls that come 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -171,10 +171,12 @@ class Telemetry:
         *,
         metrics: Sequence[str] | None = None,
         beyond_us: int = 0,
+        between: Callable[[], None] = lambda: None,
     ) -> list[Rows]:
         """Live rows of many devices, all at once: for spans of an hour or so. `beyond_us`: so much beyond the retention.
 
-        That is the one they are on disk for: what a tenant may still be shown of them is for who asks.
+        That is the one they are on disk for: what a tenant may still be shown of them is for who asks. `between` is called
+        after each piece that was read, and may raise, or wait for whoever has precedence.
         """
         marks = self.erasure.marks(tenant.name)
         wanted: dict[tuple[Table, TimeSpan], list[Key]] = {}
@@ -182,14 +184,15 @@ class Telemetry:
             for table, part, places in self._stretches(tenant, epochs, span, beyond_us):
                 keys = wanted.setdefault((table, part), [])
                 keys += [(tenant.name, device, p.bucket, p.sub_bucket) for device in some for p in places]
-        found = (
-            drop_erased_rows(marks, chunk)
-            for (table, part), keys in wanted.items()
-            for chunk in self._engine.scan(
-                table, list(dict.fromkeys(keys)), Span(part.start_us, part.stop_us), columns=metrics
-            )
-        )
-        return [rows for rows in found if len(rows)]
+        found = []
+        for (table, part), keys in wanted.items():
+            within = Span(part.start_us, part.stop_us)
+            for chunk in self._engine.scan(table, list(dict.fromkeys(keys)), within, columns=metrics):
+                rows = drop_erased_rows(marks, chunk)
+                if len(rows):
+                    found.append(rows)
+                between()
+        return found
 
     def _stretches(
         self, tenant: Tenant, epochs: Sequence[Epoch], span: TimeSpan, beyond_us: int = 0, *, shown: bool = False

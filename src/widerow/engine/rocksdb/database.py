@@ -15,6 +15,7 @@ import re
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import cast
 
@@ -43,6 +44,8 @@ _SEQUENCE_BYTES = 8
 """What RocksDB puts behind each key of a table file."""
 _RECOVERY_SLACK_BYTES = 8 << 20
 """What reopening writes besides the rows in memory: logs, a manifest, options, filters."""
+
+_AT_A_TIME = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,6 +336,16 @@ def items(family: Rdict, low: bytes, high: bytes | None) -> Iterator[tuple[bytes
 def raw_items(family: Rdict, low: bytes, options: ReadOptions) -> Iterator[tuple[bytes, bytes]]:
     """Keys and values from `low` on, for whoever keeps the options as long as the iterator: a generator less."""
     return cast("Iterator[tuple[bytes, bytes]]", family.items(from_key=low, read_opt=options))
+
+
+def taken(rows: Iterator[tuple[bytes, bytes]], count: int) -> list[tuple[bytes, bytes]]:
+    """Up to so many of them, a few at a time: one call for thousands keeps all other threads waiting for milliseconds."""
+    out = list(islice(rows, min(count, _AT_A_TIME)))
+    more = out
+    while len(more) == _AT_A_TIME and len(out) < count:
+        more = list(islice(rows, min(count - len(out), _AT_A_TIME)))
+        out += more
+    return out
 
 
 def _is_full(error: Exception) -> bool:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice
 from struct import Struct, unpack_from
 
 import numpy as np
 from rocksdict import WriteBatch
 
 from widerow.engine.port import Span
-from widerow.engine.rocksdb.database import Database, items
+from widerow.engine.rocksdb.database import Database, items, taken
 from widerow.engine.rocksdb.keys import Strings, decode_keys, encode_all, encode_key, encode_keys, split_key
 from widerow.engine.rocksdb.scan import span_bounds
 from widerow.engine.rocksdb.values import (
@@ -245,7 +244,7 @@ def _pieces(db: Database, family: str, low: bytes, high: bytes | None) -> Iterat
             handle = db.family(family)
             if handle is None:
                 return
-            rows = list(islice(items(handle, low, high), _PIECE))
+            rows = taken(items(handle, low, high), _PIECE)
         if rows:
             yield [key for key, _ in rows], [value for _, value in rows]
         if len(rows) < _PIECE:

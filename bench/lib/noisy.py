@@ -1,0 +1,93 @@
+"""A tenant that is over its limits, in a process of its own: writes at a rate and asks heavy questions, whatever it is told.
+
+    WIDEROW_TOKEN=... WIDEROW_READ_TOKEN=... python -m bench.lib.noisy URL --rate 20000 --start-us 1800000000000000 ...
+
+It ends on SIGTERM, and prints what it met with as JSON. Refusals are what it is there for: none of them slows it down.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+
+from bench.lib.bodies import Load, times_us
+from bench.lib.linefeed import PATHS, Feed
+
+from widerow.simulate.wire import Connection, Target, TransportError
+
+QUESTION = "/v1/fleet/series?step=10s&agg=avg,max&metrics=telemetry_temp"
+
+
+class Rude(Feed):
+    """Sends on, whatever the answer is, and counts it."""
+
+    def __init__(self, url: str, token: str, load: Load) -> None:
+        super().__init__(url, token, load)
+        self.met: Counter[int] = Counter()
+
+    def send(self, connection: Connection, request: int) -> int:
+        slot = request % len(self._bodies)
+        body = self._bodies[slot]
+        with self._locks[slot]:
+            body.stamp(times_us(self.load, request))
+            answer = connection.request("POST", PATHS[self.form][0], body.data.data)
+        self.met[answer.status] += 1
+        return len(body.data)
+
+
+def main() -> int:
+    options = parse()
+    over = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: over.set())
+    feed = Rude(options.url, os.environ["WIDEROW_TOKEN"], Load(options.devices, options.lines, options.start_us))
+    asked: Counter[int] = Counter()
+    askers = [threading.Thread(target=ask, args=(options, n, over, asked), daemon=True) for n in range(options.askers)]
+    for thread in askers:
+        thread.start()
+    began_s = time.perf_counter()
+    while not over.is_set():
+        feed.run(connections=options.connections, seconds=0.5, rate=options.rate)
+    wall_s = time.perf_counter() - began_s
+    for thread in askers:
+        thread.join(30)
+    print(json.dumps({"wall_s": wall_s, "lines": options.lines, "writes": dict(feed.met), "questions": dict(asked)}))
+    return 0
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench.lib.noisy", description="A tenant that is over its limits.")
+    parser.add_argument("url")
+    parser.add_argument("--rate", type=float, required=True, help="reports a second")
+    parser.add_argument("--devices", type=int, default=2000)
+    parser.add_argument("--lines", type=int, default=100, help="reports a request")
+    parser.add_argument("--connections", type=int, default=4)
+    parser.add_argument("--start-us", type=int, required=True, help="event time of the first report")
+    parser.add_argument("--question-rate", type=float, default=5.0, help="heavy questions a second, of all askers")
+    parser.add_argument("--askers", type=int, default=4)
+    parser.add_argument("--span-us", type=int, nargs=2, required=True, help="event times they ask about")
+    return parser.parse_args()
+
+
+def ask(options: argparse.Namespace, number: int, over: threading.Event, asked: Counter[int]) -> None:
+    """Each asker in its turn, at a steady rate; one whose answer is not there yet is late with the next."""
+    headers = {"Authorization": f"Bearer {os.environ['WIDEROW_READ_TOKEN']}"}
+    start_us, stop_us = options.span_us
+    path = f"{QUESTION}&start={start_us // 1000}&end={stop_us // 1000}"
+    due_s = time.perf_counter() + number / options.question_rate
+    with Connection(Target.of(options.url), headers) as connection:
+        while not over.wait(max(0.0, due_s - time.perf_counter())):
+            try:
+                asked[connection.request("GET", path).status] += 1
+            except TransportError:
+                asked[0] += 1
+            due_s = max(due_s + options.askers / options.question_rate, time.perf_counter())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

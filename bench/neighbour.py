@@ -1,0 +1,289 @@
+"""What a tenant that is far over its limits does to another.
+
+    python -m bench.neighbour [--rate 1000] [--seconds 30] [--pairs 5] [--quick]
+
+Tenant B writes and asks at a fixed, moderate rate. Then tenant A, which is limited, sends ten times what it may, and asks
+for all its raw reports over and over, from a process of its own; B goes on as before. Compared are B's acknowledgements and
+answers, and the server's memory, without A and with it, in pairs on one server, which take turns in who is first. Anything
+but a full acknowledgement or answer for B ends the benchmark with an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from bench.ingest import warm_up_requests
+from bench.lib.api import Timed, latest_many, latest_path
+from bench.lib.bodies import INTERVAL_US, Load
+from bench.lib.figures import Figures
+from bench.lib.linefeed import Feed, start_us
+from bench.lib.server import Server
+
+from widerow.model.times import HOUR
+from widerow.simulate.latency import Latencies
+
+NOISY = "noisy"
+NOISY_DEVICES = 2000
+_LINES = 20
+"""Reports a request of B: many small ones, so that a percentile means something."""
+_ASKERS = 2
+_LONGEST_S = 1800.0
+_SAMPLE_S = 0.2
+
+
+def main() -> None:
+    print(f"written to {run(parse(None)).save()}")
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench.neighbour", description="What a noisy tenant does to another.")
+    parser.add_argument("--rate", type=float, default=1000, help="reports a second of B")
+    parser.add_argument("--questions", type=float, default=20, help="questions a second of B")
+    parser.add_argument("--limit", type=int, default=2000, help="reports a second that A may send")
+    parser.add_argument("--times", type=float, default=10, help="what A sends of that")
+    parser.add_argument("--cost-limit", type=int, default=200_000, help="rows a second that A's questions may read; 0: any")
+    parser.add_argument("--noisy-questions", type=float, default=5, help="heavy questions a second of A")
+    parser.add_argument("--noisy-hours", type=float, default=1.0, help="of reports each 10 s that A has and asks for")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of each half of a pair")
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--connections", type=int, default=4)
+    parser.add_argument("--folder", help="where the store is made; the system's temporary folder otherwise")
+    parser.add_argument("--layout", default="", help="rows or packed; the server's default otherwise")
+    parser.add_argument("--quick", action="store_true", help="one short pair: to see that it works")
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.seconds, options.pairs, options.noisy_hours = 5.0, 1, 0.1
+    return options
+
+
+@dataclass
+class _Half:
+    """What B met with."""
+
+    acks: Latencies = field(default_factory=Latencies)
+    answers: Latencies = field(default_factory=Latencies)
+    rss_mib: float = 0.0
+    noisy: dict[str, Any] = field(default_factory=dict)
+
+
+def run(options: argparse.Namespace) -> Figures:
+    figures = Figures("neighbour", vars(options))
+    pairs = []
+    with Server(options.layout, options.folder) as server:
+        bench = Bench(server, options)
+        bench.half(
+            noisy=True, seconds=min(5.0, options.seconds)
+        )  # both meet caches that are warm, and what A keeps in memory
+        for number in range(options.pairs):
+            order = (False, True) if number % 2 == 0 else (True, False)
+            halves = {noisy: bench.half(noisy=noisy, seconds=options.seconds) for noisy in order}
+            pairs.append((halves[False], halves[True]))
+            print(f"pair {number + 1}: {_said(*pairs[-1])}", flush=True)
+    for what in ("acks", "answers"):
+        name = {"acks": "ack", "answers": "query"}[what]
+        for q, label in ((0.5, "p50"), (0.99, "p99")):
+            both = [[1e3 * getattr(half, what).quantile(q) for half in pair] for pair in pairs]
+            figures.add(f"neighbour_{name}_{label}_without_ms", median(alone for alone, _ in both), "ms")
+            figures.add(f"neighbour_{name}_{label}_with_ms", median(beside for _, beside in both), "ms")
+            ratio = median(beside / alone for alone, beside in both)
+            figures.add(f"neighbour_{name}_{label}_ratio", ratio, "of the time without")
+    figures.add("neighbour_errors", 0, "of B")  # otherwise this is not reached
+    figures.add("neighbour_rss_ratio", median(w.rss_mib / wo.rss_mib for wo, w in pairs), "of the memory without")
+    figures.add("neighbour_rss_mib", median(w.rss_mib for _, w in pairs), "MiB")
+    for name, value, unit in _of_noisy([w.noisy for _, w in pairs]):
+        figures.add(f"neighbour_noisy_{name}", value, unit)
+    return figures
+
+
+def _said(without: _Half, beside: _Half) -> str:
+    def p99(latencies: Latencies) -> float:
+        return 1e3 * latencies.quantile(0.99)
+
+    return (
+        f"ack p99 {p99(without.acks):.2f} ms without, {p99(beside.acks):.2f} ms with; "
+        f"query p99 {p99(without.answers):.2f} ms without, {p99(beside.answers):.2f} ms with; "
+        f"memory {without.rss_mib:.0f} MiB, {beside.rss_mib:.0f} MiB; the other: {json.dumps(beside.noisy)}"
+    )
+
+
+def _of_noisy(told: list[dict[str, Any]]) -> Iterator[tuple[str, float, str]]:
+    """What became of what A sent and asked."""
+
+    def per_s(one: dict[str, Any], what: str, *statuses: str) -> float:
+        met: dict[str, int] = one[what]
+        return sum(met.get(status, 0) for status in statuses or met) / float(one["wall_s"])
+
+    yield "offered_per_s", median(per_s(one, "writes") * one["lines"] for one in told), "reports/s"
+    yield "accepted_per_s", median(per_s(one, "writes", "204") * one["lines"] for one in told), "reports/s"
+    yield "asked_per_s", median(per_s(one, "questions") for one in told), "questions/s"
+    yield "answered_per_s", median(per_s(one, "questions", "200") for one in told), "questions/s"
+
+
+class Bench:
+    """One server with two tenants, of which one has all it will ask for already."""
+
+    def __init__(self, server: Server, options: argparse.Namespace) -> None:
+        self._server, self._options = server, options
+        self._noisy_tokens = self._make_noisy()
+        # Event time stays within the last minutes, and goes on at the pace of the clock.
+        devices = int(options.rate * INTERVAL_US / 1e6)
+        first_us = start_us(time.time_ns() // 1000, devices, _LONGEST_S, options.rate)
+        self._load = Load(devices, _LINES, first_us)
+        self._feed = Feed(server.url, server.write_token, self._load)
+        self._feed.run(connections=options.connections, requests=warm_up_requests(self._load))
+        self._fill_noisy()
+        self._admin("PATCH", f"/v1/admin/tenants/{NOISY}", {"limits": self._limits()})
+        time.sleep(1)
+        server.settle()
+
+    def _limits(self) -> dict[str, int]:
+        return {"writes_per_s": self._options.limit, "query_cost_per_s": self._options.cost_limit}
+
+    def _make_noisy(self) -> tuple[str, str]:
+        self._admin("POST", "/v1/admin/tenants", {"name": NOISY})
+        forms = ({"role": role, "tenant": NOISY} for role in ("write", "read"))
+        write, read = (str(self._admin("POST", "/v1/admin/tokens", form)["token"]) for form in forms)
+        return write, read
+
+    def _fill_noisy(self) -> None:
+        """What A has before it is limited."""
+        cycles = max(1, round(self._options.noisy_hours * HOUR / INTERVAL_US))
+        now_us = time.time_ns() // 1000
+        # What it sends later runs faster than the clock, so that few devices are many reports; it follows on this.
+        sent_us = int(_LONGEST_S * self._options.limit * self._options.times / NOISY_DEVICES * INTERVAL_US)
+        first_us = now_us - sent_us - (cycles + 10) * INTERVAL_US
+        first_us -= first_us % HOUR
+        load = Load(NOISY_DEVICES, 1000, first_us)
+        feed = Feed(self._server.url, self._noisy_tokens[0], load)
+        feed.run(connections=self._options.connections, requests=cycles * NOISY_DEVICES // load.lines)
+        self._span_us = (first_us, first_us + cycles * INTERVAL_US)
+        self._noisy_from_us = self._span_us[1]
+
+    def _admin(self, method: str, path: str, form: dict[str, Any]) -> dict[str, Any]:
+        with self._server.connection(self._server.operator_token) as connection:
+            answer = connection.request(method, path, json.dumps(form).encode(), "Content-Type: application/json\r\n")
+        if answer.status not in (200, 201):
+            raise RuntimeError(f"{method} {path}: {answer.status} {answer.body[:500]!r}")
+        content: dict[str, Any] = json.loads(answer.body)
+        return content
+
+    # -- one half of a pair
+
+    def half(self, *, noisy: bool, seconds: float) -> _Half:
+        self._server.settle()
+        half = _Half()
+        if not noisy:
+            self._measure(half, seconds)
+            return half
+        with self._noise(half):
+            self._measure(half, seconds)
+        return half
+
+    def _measure(self, half: _Half, seconds: float) -> None:
+        over, broken = threading.Event(), list[Exception]()
+        askers = [
+            threading.Thread(target=self._ask, args=(number, seconds, half.answers, broken), daemon=True)
+            for number in range(_ASKERS)
+        ]
+        sampler = threading.Thread(target=self._sample, args=(over, half), daemon=True)
+        for thread in (*askers, sampler):
+            thread.start()
+        report = self._feed.run(connections=self._options.connections, seconds=seconds, rate=self._options.rate)
+        for thread in askers:
+            thread.join()
+        over.set()
+        sampler.join()
+        if broken:
+            raise broken[0]
+        half.acks.merge(report.latencies)
+
+    def _ask(self, number: int, seconds: float, answers: Latencies, broken: list[Exception]) -> None:
+        """B's questions: the latest of a device, of a hundred, and a device's last hour by minutes. From when it was due."""
+        own, chance = Latencies(), random.Random(number)
+        names = self._load.names()
+        began_s, every_s = time.perf_counter(), _ASKERS / self._options.questions
+        due_s = number * every_s / _ASKERS
+        try:
+            with self._server.connection() as connection:
+                while due_s < seconds:
+                    time.sleep(max(0.0, began_s + due_s - time.perf_counter()))
+                    method, path, body = self._question(chance, names)
+                    Timed().ask(connection, method, path, body)
+                    own.add(time.perf_counter() - began_s - due_s)
+                    due_s += every_s
+        except Exception as error:  # noqa: BLE001 - raised by who waits for it
+            broken.append(error)
+        answers.merge(own)
+
+    def _question(self, chance: random.Random, names: list[str]) -> tuple[str, str, bytes]:
+        kind = chance.random()
+        if kind < 0.1:
+            return "POST", *latest_many(chance.sample(names, 100))
+        device = chance.choice(names)
+        if kind < 0.55:
+            return "GET", latest_path(device), b""
+        return "GET", f"/v1/devices/{device}/series?start=-1h&step=1m&agg=avg,max", b""
+
+    def _sample(self, over: threading.Event, half: _Half) -> None:
+        while not over.wait(_SAMPLE_S):
+            half.rss_mib = max(half.rss_mib, self._server.rss_mib())
+
+    @contextmanager
+    def _noise(self, half: _Half) -> Iterator[None]:
+        """A is elsewhere: what sends for it here gives way to what is measured."""
+        options = self._options
+        arguments = ["--rate", options.limit * options.times, "--devices", NOISY_DEVICES, "--start-us", self._noisy_from_us]
+        arguments += ["--question-rate", options.noisy_questions, "--span-us", *self._span_us]
+        command = ["nice", "-n", "19", sys.executable, "-m", "bench.lib.noisy", self._server.url]
+        environment = dict(zip(("WIDEROW_TOKEN", "WIDEROW_READ_TOKEN"), self._noisy_tokens, strict=True))
+        process = subprocess.Popen(
+            [*command, *map(str, arguments)], env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True
+        )
+        try:
+            self._await_noise(process)
+            yield
+            process.send_signal(signal.SIGTERM)
+            out, _ = process.communicate(timeout=60)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        if process.returncode:
+            raise RuntimeError(f"the noisy tenant ended with {process.returncode}")
+        half.noisy = json.loads(out)
+        sent = sum(half.noisy["writes"].values()) * half.noisy["lines"]
+        self._noisy_from_us += -(-sent // NOISY_DEVICES) * INTERVAL_US
+
+    def _await_noise(self, process: subprocess.Popen[str]) -> None:
+        """Until the first of its reports is refused, or half a minute has passed."""
+        deadline_s = time.monotonic() + 60
+        with self._server.connection(self._server.operator_token) as connection:
+            before = _refused(Timed().ask(connection, "GET", "/metrics").body)
+            while _refused(Timed().ask(connection, "GET", "/metrics").body) == before:
+                if process.poll() is not None or time.monotonic() > deadline_s:
+                    raise RuntimeError("the noisy tenant is not refused anything")
+                time.sleep(0.25)
+
+
+def _refused(exposition: bytes) -> float:
+    """Of the noisy tenant: reports and questions."""
+    lines = exposition.decode().splitlines()
+    names = ("widerow_reports_refused_total{", "widerow_query_refused_total{")
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(names) and f'tenant="{NOISY}"' in line)
+
+
+if __name__ == "__main__":
+    main()
