@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, field
 
 import pytest
@@ -141,6 +142,29 @@ def test_a_long_one_is_not_starved_by_short_ones_of_its_own_tenant() -> None:
             room.now_s += 0.01
             running.end()
     assert had > 5
+
+
+def test_long_ones_rest_while_the_process_is_late_and_short_ones_do_not() -> None:
+    room = Room()
+
+    def rested_s(turn: Turn, lag_s: float) -> float:
+        room.turns.lag_s = lag_s
+        room.works(turn, 0.03)
+        return max(0.0, turn.rest_until_s - room.now_s)
+
+    short, heavy = room.ask("a"), room.ask("b")
+    assert rested_s(short, 1.0) == 0
+    room.works(heavy, LONG_S)
+    for lag_s, part in ((0.0, 0), (0.003, 0), (0.008, 1), (0.013, 2), (10.0, 4)):
+        room.now_s = max(room.now_s, heavy.rest_until_s)
+        assert rested_s(heavy, lag_s) == pytest.approx(part * 0.03, abs=1e-6)
+    began_s = time.monotonic()
+    turns = Turns(TurnSettings(slice_s=0.0, long_s=0.0), Counters())
+    turns.lag_s = 10.0
+    turn = turns.ask("a", lambda _: None, _fail)
+    time.sleep(0.01)
+    turn.tick()
+    assert time.monotonic() - began_s >= 5 * 0.01
 
 
 def test_only_so_many_are_begun() -> None:
