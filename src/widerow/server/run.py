@@ -16,7 +16,6 @@ import os
 import signal
 import socket
 import ssl
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -47,9 +46,6 @@ SECURITY_HEADERS = [
 _TICK_S = 0.05
 _BEAT_S, _FORGETS = 0.01, 0.1
 """How often the event loop is asked how late it is, and what each answer counts of the average."""
-_SWITCH_S = 0.001
-"""For how long a thread has the interpreter before another that waits for it. The usual 5 ms, of some threads in a row, are
-what a whole acknowledgement should take."""
 _SAMPLE_S = 1.0
 
 
@@ -72,7 +68,6 @@ def serve(
     """
     if host is not None:
         _check_tls(service.config.http)
-    sys.setswitchinterval(_SWITCH_S)
     listeners: list[tuple[socket.socket, bool]] = []
     try:
         if host is not None:

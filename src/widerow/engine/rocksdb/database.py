@@ -338,7 +338,7 @@ def raw_items(family: Rdict, low: bytes, options: ReadOptions) -> Iterator[tuple
     return cast("Iterator[tuple[bytes, bytes]]", family.items(from_key=low, read_opt=options))
 
 
-def taken(rows: Iterator[tuple[bytes, bytes]], count: int) -> list[tuple[bytes, bytes]]:
+def next_rows(rows: Iterator[tuple[bytes, bytes]], count: int) -> list[tuple[bytes, bytes]]:
     """Up to so many of them, a few at a time: one call for thousands keeps all other threads waiting for milliseconds."""
     out = list(islice(rows, min(count, _AT_A_TIME)))
     more = out

@@ -11,7 +11,7 @@ import numpy as np
 from rocksdict import WriteBatch
 
 from widerow.engine.port import Span
-from widerow.engine.rocksdb.database import Database, items, taken
+from widerow.engine.rocksdb.database import Database, items, next_rows
 from widerow.engine.rocksdb.keys import Strings, decode_keys, encode_all, encode_key, encode_keys, split_key
 from widerow.engine.rocksdb.scan import span_bounds
 from widerow.engine.rocksdb.values import (
@@ -244,7 +244,7 @@ def _pieces(db: Database, family: str, low: bytes, high: bytes | None) -> Iterat
             handle = db.family(family)
             if handle is None:
                 return
-            rows = taken(items(handle, low, high), _PIECE)
+            rows = next_rows(items(handle, low, high), _PIECE)
         if rows:
             yield [key for key, _ in rows], [value for _, value in rows]
         if len(rows) < _PIECE:

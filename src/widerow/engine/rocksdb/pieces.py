@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rocksdict import ReadOptions
 
-from widerow.engine.rocksdb.database import raw_items, taken
+from widerow.engine.rocksdb.database import next_rows, raw_items
 from widerow.engine.rocksdb.keys import Strings
 from widerow.engine.rocksdb.raw import RawRows, as_columns
 from widerow.engine.rocksdb.values import (
@@ -101,7 +101,7 @@ class PartitionReader:
         options = ReadOptions()  # the iterator only borrows it
         options.set_iterate_upper_bound(self.stop)
         following = raw_items(opened.family, self.next_key, options)
-        rows += taken(following, count - len(rows))
+        rows += next_rows(following, count - len(rows))
         if len(rows) < count:
             self.done = True
         else:
