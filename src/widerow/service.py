@@ -497,7 +497,10 @@ def _count_rolled(counters: Counters, level: str, rolled: Rolled) -> None:
 def query_settings(config: Config) -> QuerySettings:
     limits = config.query
     return QuerySettings(
-        max_rows=limits.max_rows, max_answer_bytes=limits.max_answer_mib << 20, timeout_s=float(limits.timeout_s)
+        max_rows=limits.max_rows,
+        max_answer_bytes=limits.max_answer_mib << 20,
+        timeout_s=float(limits.timeout_s),
+        readers=2 if is_shared(config.store.url) else 1,
     )
 
 

@@ -155,7 +155,7 @@ def test_long_ones_rest_while_the_process_is_late_and_short_ones_do_not() -> Non
     short, heavy = room.ask("a"), room.ask("b")
     assert rested_s(short, 1.0) == 0
     room.works(heavy, LONG_S)
-    for lag_s, part in ((0.0, 0), (0.003, 0), (0.008, 1), (0.013, 2), (10.0, 4)):
+    for lag_s, part in ((0.0, 0), (0.001, 0), (0.003, 1), (0.005, 2), (10.0, 4)):
         room.now_s = max(room.now_s, heavy.rest_until_s)
         assert rested_s(heavy, lag_s) == pytest.approx(part * 0.03, abs=1e-6)
     began_s = time.monotonic()

@@ -27,7 +27,7 @@ from widerow.ops.counters import Counters
 
 _HALF_LIFE_S = 10.0
 _MOST_IN_ALL = 1024
-_CALM_S, _STRAINED_S = 0.003, 0.005
+_CALM_S, _STRAINED_S = 0.001, 0.002
 """A lag up to which nobody rests; and each of these more, as long a rest as the work was."""
 _MOST_REST = 4.0
 _SHORTEST_RETRY_S, _LONGEST_RETRY_S = 1.0, 60.0
@@ -36,7 +36,7 @@ _SHORTEST_RETRY_S, _LONGEST_RETRY_S = 1.0, 60.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSettings:
     at_once: int = 4
-    long_at_once: int = 2
+    long_at_once: int = 1
     long_s: float = 0.05
     slice_s: float = 0.02
     """For how long it is worked on before others are thought of."""

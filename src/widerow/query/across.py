@@ -35,9 +35,6 @@ ACROSS = tuple(name for name in AGGREGATES if name not in ("first", "last"))
 """What can be asked of groups."""
 
 DEVICES_AT_ONCE = 128
-_THREADS = 2
-_AHEAD = 3
-"""Chunks that are being read or wait to be merged."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,16 +140,17 @@ def chunks(
             texts=texts,
         )
 
-    if len(parts) <= 1:
+    if len(parts) <= 1 or budget.readers <= 1:
         for some in parts:
             yield read(some), some[-1]
         return
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="across") as pool:
+    ahead = budget.readers + 1  # chunks that are being read or wait to be merged
+    with ThreadPoolExecutor(budget.readers, thread_name_prefix="across") as pool:
         waiting: deque[tuple[Future[Stepped], str]] = deque()
         left = iter(parts)
         try:
             while True:
-                for some in islice(left, _AHEAD - len(waiting)):
+                for some in islice(left, ahead - len(waiting)):
                     waiting.append((pool.submit(read, some), some[-1]))
                 if not waiting:
                     return

@@ -32,6 +32,8 @@ class QuerySettings:
     max_rows: int = 10_000_000
     max_answer_bytes: int = 64 << 20
     timeout_s: float = 30.0
+    readers: int = 2
+    """Threads that read for one question. Where the store is in this process one is as fast, and others wait less for it."""
 
 
 class Budget:
@@ -56,7 +58,7 @@ class Budget:
         self._seconds, self._seconds_limit = settings.timeout_s, "query.timeout_s"
         if limits.query_seconds:
             self._seconds, self._seconds_limit = float(limits.query_seconds), "limits.query_seconds"
-        self._bytes = settings.max_answer_bytes
+        self._bytes, self.readers = settings.max_answer_bytes, settings.readers
         self._now_s, self._begun_s = now_s, now_s()
         self._lock = threading.Lock()
         self._stopped = False
