@@ -115,6 +115,10 @@ def test_what_a_limit_would_have_done_can_be_asked(site: Site, tmp_path: Path) -
     assert 0 < narrow["writes"]["refused"] < narrow["writes"]["offered"]
     assert sum(hour["refused"] for hour in narrow["writes"]["hours"]) == narrow["writes"]["refused"]
     assert narrow["now"][0]["limit"] == "devices"
+    site.write("u-old", {"a": 1.0}, time_ms=now_ms() - 2 * DAY // 1000)
+    (raw,) = operator.post(path, json={"retention": {"raw": "1d"}}).json()["retention"]
+    assert (raw["level"], raw["retention"], raw["becomes"]) == ("raw", "30d", "1d")
+    assert raw["rows"] >= 1
     wide = operator.post(path, json={"limits": {"writes_per_s": 1_000_000}}).json()
     assert (wide["writes"]["refused"], wide["writes"]["hours"]) == (0, [])
     assert operator.get("/v1/admin/tenants/acme").json()["limits"]["writes_per_s"] == 0, "nothing is changed"

@@ -61,6 +61,12 @@ def _draw(found: dict[str, Any]) -> None:
         columns = ("hour", "offered", "refused", "seconds over", "worst/s")
         rows = [(h["time"], h["offered"], h["refused"], h["seconds"], h["worst_per_s"]) for h in writes["hours"]]
         output.emit_table(columns, rows, right=columns[1:])
+    for level in found["retention"]:
+        gone = "nobody knows how many rows" if level["rows"] is None else f"about {level['rows']:,} rows"
+        output.emit(
+            f"{level['level']}: kept {level['becomes']} instead of {level['retention']}, {gone} from "
+            f"{level['reaches_back_to']} to {level['would_reach_back_to']} would go"
+        )
     for limit in found["now"]:
         over = f"{limit['over']:,} over it: what is new would be refused" if limit["over"] else "within it"
         output.emit(f"{limit['limit']}: {limit['seen']:,} now, {limit['allowed']:,} allowed: {over}")

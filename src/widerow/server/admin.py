@@ -87,11 +87,11 @@ def _check_nothing_goes(call: Call, tenant: Tenant, retention: Retention) -> Non
     raise ConfirmationNeeded(
         f"a shorter retention of {tenant.name} takes data away at once and for good: {said}; repeat it with confirm=true if "
         "that is meant",
-        [_goes(g) for g in goes],
+        [going_form(g) for g in goes],
     )
 
 
-def _goes(g: Going) -> dict[str, Any]:
+def going_form(g: Going) -> dict[str, Any]:
     return {
         "level": g.level,
         "retention": _kept(g.keep_us),

@@ -43,6 +43,18 @@ def table_of(shape: Schema) -> dict[str, Schema]:
     return {JSON: shape, CSV: TEXT, ARROW: BINARY}
 
 
+_GOES = of(
+    {
+        "level": TEXT,
+        "retention": TEXT,
+        "becomes": TEXT,
+        "reaches_back_to": TIME,
+        "would_reach_back_to": TIME,
+        "days": MAYBE_WHOLE,
+        "devices": MAYBE_WHOLE,
+        "rows": MAYBE_WHOLE,
+    }
+)
 _ERROR = of(
     {
         "code": {**TEXT, "description": "Stable: it never changes its meaning."},
@@ -53,20 +65,7 @@ _ERROR = of(
         "seen": NUMBER,
         "retry_after_s": NUMBER,
         "goes": {
-            **array(
-                of(
-                    {
-                        "level": TEXT,
-                        "retention": TEXT,
-                        "becomes": TEXT,
-                        "reaches_back_to": TIME,
-                        "would_reach_back_to": TIME,
-                        "days": MAYBE_WHOLE,
-                        "devices": MAYBE_WHOLE,
-                        "rows": MAYBE_WHOLE,
-                    }
-                )
-            ),
+            **array(_GOES),
             "description": "What a shorter retention would take away, about.",
         },
     },
@@ -424,6 +423,7 @@ SCHEMAS: dict[str, Schema] = {
                 }
             ),
             "now": array(of({"limit": TEXT, "allowed": WHOLE, "seen": WHOLE, "over": WHOLE})),
+            "retention": {**array(_GOES), "description": "What would go, by level."},
         }
     ),
     "Tenant": of(

@@ -9,6 +9,8 @@ from widerow.catalog.forms import from_json
 from widerow.model.errors import Rejected
 from widerow.model.tenant import Limits, Tenant
 from widerow.model.times import HOUR, TimeSpan, bucket_start, format_time, parse_duration
+from widerow.query.going import going
+from widerow.server.admin import going_form
 from widerow.server.call import Answer, Call, json_answer
 from widerow.service import Service
 from widerow.usage.whatif import HourOver, replay
@@ -36,6 +38,10 @@ def whatif(call: Call) -> Answer:
             "limits": {name: value for name, value in asdict(proposed.limits).items() if value},
             "writes": _writes(call.service, tenant, proposed.limits, span),
             "now": _now(call.service, tenant, proposed.limits),
+            "retention": [
+                going_form(level)
+                for level in going(call.service.queries.sources, call.service.catalog.devices, tenant, proposed.retention)
+            ],
         }
     )
 
