@@ -176,6 +176,31 @@ class Pressure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hot:
+    enabled: int = _setting(1, "0: devices are not judged by what they send.", low=0, high=1)
+    interval_s: int = _setting(10, "What devices send is judged at the end of intervals of this length.", low=1, high=3600)
+    reports_per_s: int = _setting(
+        100, "A device that declares no rate is hot when it sends more.", low=1, high=1_000_000_000
+    )
+    declared_times: int = _setting(10, "One that declares a rate is hot when it sends so many times that.", low=1, high=1000)
+    share_percent: int = _setting(
+        25, "A device is hot when it sends this part of all that comes, and more than it declared.", low=1, high=100
+    )
+    share_from_per_s: int = _setting(
+        1000, "Reports a second in all below which nobody's share matters.", low=1, high=1_000_000_000
+    )
+    least_per_s: int = _setting(10, "Less than this is never hot.", low=1, high=1_000_000)
+    cool_intervals: int = _setting(6, "Calm intervals in a row before each step is taken back.", low=1, high=1000)
+    sample_percent: int = _setting(10, "Part of its reports that is kept of a device that is sampled.", low=1, high=99)
+    tracked: int = _setting(
+        4096,
+        "Devices that are counted for certain in each interval: all that send one in so many reports. 600 bytes each.",
+        low=16,
+        high=1 << 20,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Backfill:
     after_s: int = _setting(3600, "Reports older than this take the lane of backlog; 0: none do.", low=0, high=31_536_000)
     max_in_flight_mib: int = _setting(
@@ -356,6 +381,7 @@ class Config:
     pipeline: Pipeline = field(default_factory=Pipeline)
     kafka: Kafka = field(default_factory=Kafka)
     pressure: Pressure = field(default_factory=Pressure)
+    hot: Hot = field(default_factory=Hot)
     backfill: Backfill = field(default_factory=Backfill)
     rollup: Rollup = field(default_factory=Rollup)
     query: Query = field(default_factory=Query)

@@ -16,6 +16,9 @@ from typing import Self
 from widerow.admit.admission import Admission
 from widerow.admit.controls import Controls, What
 from widerow.admit.cost import Costs
+from widerow.admit.escalation import HotSettings
+from widerow.admit.heat import HeatSettings
+from widerow.admit.hot import HotDevices
 from widerow.admit.pressure import Pressure, PressureSettings
 from widerow.admit.shares import Shares
 from widerow.admit.turns import Turns, TurnSettings
@@ -94,6 +97,7 @@ class Service:
     storage: StorageUse
     turns: Turns
     """Whose requests are worked on."""
+    hot: HotDevices
     keeper: Keeper | None = None
     """Of the writer's lease, where there is one: on a store that processes share."""
     adapting: Adapting | None = None
@@ -163,7 +167,18 @@ class Service:
             shares = Shares(engine, clock) if shared and sink is not None else None
             usage, recorded = Recorder(engine, clock, _process_name(clock), usage_settings(config)), Recorded(engine, clock)
             storage = StorageUse(engine, clock, pyramid.counts, usage, recorded, storage_settings(config))
-            admission = Admission(controls, clock, counters, shares, storage.bytes)
+            hot = HotDevices(
+                controls,
+                telemetry.places,
+                catalog,
+                clock,
+                counters,
+                hot_settings(config),
+                heat_settings(config),
+                alone=shares is None,
+            )
+            judges = bool(config.hot.enabled) and (writes or sink is not None) and not crew
+            admission = Admission(controls, clock, counters, shares, storage.bytes, heat=hot.heat if judges else None)
             pipeline = Pipeline(
                 sink(catalog, counters) if sink else to_store,
                 clock,
@@ -208,6 +223,7 @@ class Service:
                 recorded,
                 storage,
                 Turns(turn_settings(config), counters),
+                hot,
                 keeper,
             )
             if keeper:
@@ -222,6 +238,8 @@ class Service:
             admission.start()
             usage.start()
             storage.start()
+            if judges:
+                hot.start()
         except BaseException:
             if keeper:
                 keeper.stop()
@@ -236,6 +254,7 @@ class Service:
         if self.adapting:
             self.adapting.stop()
         self.pipeline.close()
+        self.hot.stop()
         self.admission.stop()
         self.dead_letters.close()
         self.storage.stop()
@@ -428,6 +447,28 @@ def pressure_settings(config: Config) -> PressureSettings:
         low=pressure.low_percent / 100,
         stall_s=pressure.stall_s,
         recover_s=pressure.recover_s,
+    )
+
+
+def hot_settings(config: Config) -> HotSettings:
+    hot = config.hot
+    return HotSettings(
+        reports_per_s=hot.reports_per_s,
+        declared_times=hot.declared_times,
+        share=hot.share_percent / 100,
+        share_from_per_s=hot.share_from_per_s,
+        least_per_s=hot.least_per_s,
+        cool_intervals=hot.cool_intervals,
+        sample=hot.sample_percent / 100,
+    )
+
+
+def heat_settings(config: Config) -> HeatSettings:
+    return HeatSettings(
+        tracked=config.hot.tracked,
+        least_per_s=config.hot.least_per_s,
+        interval_us=config.hot.interval_s * SECOND,
+        backlog_us=config.backfill.after_s * SECOND,
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from widerow.admit.controls import What
 from widerow.catalog.match import Match
 from widerow.codec import json as json_codec
 from widerow.codec import line as line_codec
@@ -73,6 +74,8 @@ def _write(service: Service, tenant: Tenant) -> None:
     places = service.telemetry.places
     places.add_epoch(tenant.name, "d1", Epoch(places.earliest_epoch_us() + SECOND, sub_buckets=4))
     observed_epoch([], Profile(), Rate(3.0, 30.0), now_us)
+    for what in (What.SAMPLE, What.HOT_RATE):
+        service.controls.add(tenant.name, "hot", what, 0.5, "to have all kernels")
     line = 'm,device=d{d},site=a x=1.5,y=2i,on=true,s="text" {t}\n'
     small = "".join(line.format(d=d, t=(now_us - d * SECOND) * 1000) for d in range(5)).encode()
     repeated = small + small + b"broken\n"

@@ -45,6 +45,7 @@ def test_forms_are_what_the_api_shows() -> None:
             "query_cost_burst": 0,
         },
         "limit_modes": dict.fromkeys(MODED, "enforce"),
+        "hot_steps": {"limit": "auto", "spread": "auto", "sample": "forbid"},
         "retention": {"raw": "30d", "minute": "90d", "hour": "365d", "day": "forever"},
         "raw_epochs": [{"from": "1970-01-01T00:00:00Z", "raw": "30d"}],
         "registers_devices": True,

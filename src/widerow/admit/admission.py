@@ -2,7 +2,8 @@
 
 Rule 1: what fits passes, what does not is refused with the limit's name, what it allows, what was seen, and when to try
 again. Who cannot be told of a part (`whole`) has all refused, if it is the tenant that is over its limit.
-Rule 2: devices first: one that sends too much does not spend what its neighbours may send.
+Rule 2: devices first: one that sends too much does not spend what its neighbours may send. Of them those that are hot come
+first of all (`admit.measures`); what they send is counted before anything is refused.
 Rule 3: backlog has a budget of its own, as large as that of live reports: neither spends the other's.
 Rule 4: nothing here waits for the store. What holds for devices, and how much of a limit is this process's share, is read by
 a thread now and then; while the store does not answer, what was known goes on to hold.
@@ -20,6 +21,8 @@ import numpy as np
 
 from widerow.admit.bucket import Bucket, DeviceBuckets
 from widerow.admit.controls import Controls, What
+from widerow.admit.heat import Heat
+from widerow.admit.measures import Measures
 from widerow.admit.shares import Shares
 from widerow.model.arrays import Flags
 from widerow.model.batch import Batch
@@ -52,10 +55,13 @@ class Admission:
         counters: Counters,
         shares: Shares | None = None,
         stored: Callable[[Tenant], int] = lambda _tenant: 0,
+        heat: Heat | None = None,
     ) -> None:
-        """`shares`: with whom limits are shared; None: they are all this process's. `stored`: the bytes a tenant has."""
+        """`shares`: with whom limits are shared; None: they are all this process's. `stored`: the bytes a tenant has.
+        `heat`: what counts devices.
+        """
         self._controls, self._clock, self._counters, self._shares = controls, clock, counters, shares
-        self._stored = stored
+        self._stored, self._heat = stored, heat
         self._gates: dict[str, _Gate] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -81,9 +87,13 @@ class Admission:
         if gate is None:
             gate = self._gates.setdefault(tenant.name, _Gate())
         refusals: list[Refusal] = []
-        gate.learn(self._controls, tenant.name, self._clock.now_us())
+        now_us = self._clock.now_us()
+        if self._heat:
+            self._heat.count(tenant.name, batch, now_us)
+        gate.learn(self._controls, tenant.name, now_us)
         if tenant.limits.storage_bytes and len(batch):
             batch = self._by_storage(tenant, batch, refusals, whole=whole)
+        batch = gate.measures.admit(batch, now_us, refusals)
         if gate.limits_devices and len(batch):
             batch = self._by_device(tenant, gate, batch, refusals)
         if tenant.limits.writes_per_s and len(batch):
@@ -195,6 +205,8 @@ class _Gate:
     """Reports a second, of the devices that have a limit."""
     devices: DeviceBuckets = field(default_factory=DeviceBuckets)
     table: NameTable = field(default_factory=lambda: NameTable(_MAX_DEVICES))
+    measures: Measures = field(default_factory=Measures)
+    """What is done about those that are hot."""
     learned: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     _settings: dict[Lane, tuple[float, float]] = field(default_factory=dict)
@@ -213,6 +225,7 @@ class _Gate:
             for fact in news:
                 if fact.what is What.PROFILE_RATE:
                     self._limit(fact.device, fact.value, now_us)
+            self.measures.learn(news, now_us)
 
     def _limit(self, device: str, per_s: float, now_us: int) -> None:
         code = int(self.table.add(Names.of((device,)))[0])

@@ -1,4 +1,5 @@
-"""What holds for single devices: how much they may send, by their profiles or because somebody said so.
+"""What holds for single devices: how much they may send, by their profiles, because they are hot, or because of an
+operator.
 
 A log in the store (`DEVICE_CONTROLS`), so that every process that takes reports knows it within `refresh_us`, and so that it
 can be told afterwards what held when, and why. Of each kind the last fact of a device holds.
@@ -7,12 +8,12 @@ can be told afterwards what held when, and why. Of each kind the last fact of a 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from widerow.engine.port import Engine
 from widerow.engine.rows import Row
-from widerow.model.times import Clock
+from widerow.model.times import Clock, TimeSpan
 from widerow.schema.tables import DEVICE_CONTROLS
 from widerow.telemetry.facts import FactLog
 
@@ -22,6 +23,23 @@ class What(StrEnum):
 
     PROFILE_RATE = "profile-rate"
     """Reports a second that the device's profile allows; 0: any number."""
+    HOT = "hot"
+    """Reports a second that were far too many; 0: it has cooled."""
+    HOT_RATE = "hot-rate"
+    """Reports a second that the device may send because it is, or was, hot; 0: any number."""
+    SPREAD = "spread"
+    """Over how many sub-buckets it was spread because it is hot, from which event time on."""
+    SAMPLE = "sample"
+    """Which part of its reports is kept, from which event time on; 0: all."""
+    LIMIT_MODE = "limit-mode"
+    """Whether it may be limited: 1 somebody pinned that, -1 forbade it, 0 it is as its tenant has it; ..."""
+    SPREAD_MODE = "spread-mode"
+    SAMPLE_MODE = "sample-mode"
+    """... and the same for the others."""
+
+
+IN_FORCE = frozenset(What) - {What.PROFILE_RATE}
+"""The kinds of which few devices have any, so that all can be asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +50,19 @@ class Control:
     from_us: int
     reason: str
     created_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class SampledSpan:
+    """Event times of which part of a device's reports was kept."""
+
+    start_us: int
+    stop_us: int | None
+    """None: it still is."""
+    rate: float
+
+    def touches(self, span: TimeSpan) -> bool:
+        return self.start_us < span.stop_us and (self.stop_us is None or span.start_us < self.stop_us)
 
 
 class Controls:
@@ -50,12 +81,12 @@ class Controls:
         fact |= {"from_us": now_us if from_us is None else from_us, "created_us": now_us}
         self._log.add(tenant, device, fact)
 
-    def set(self, tenant: str, device: str, what: What, value: float, reason: str) -> bool:
+    def set(self, tenant: str, device: str, what: What, value: float, reason: str, from_us: int | None = None) -> bool:
         """The same, if that is news. Repeating is harmless."""
         self._log.follow(tenant)
         if self.value(tenant, device, what) == value:
             return False
-        self.add(tenant, device, what, value, reason)
+        self.add(tenant, device, what, value, reason, from_us)
         return True
 
     def value(self, tenant: str, device: str, what: What) -> float:
@@ -63,6 +94,36 @@ class Controls:
         known = self._known.get(tenant)
         found = known.last.get((device, what)) if known else None
         return found.value if found else 0.0
+
+    def last(self, tenant: str, device: str, what: What) -> Control | None:
+        """The fact that holds, as it is known here."""
+        known = self._known.get(tenant)
+        return known.last.get((device, what)) if known else None
+
+    def hot_since(self, tenant: str, device: str) -> Control | None:
+        """The fact that said first that a device is hot, of this time that it is; None if it is not."""
+        known = self._known.get(tenant)
+        return known.hot_since.get(device) if known else None
+
+    def tenants(self) -> list[str]:
+        """Those of which anything is known here."""
+        return list(self._known)
+
+    def in_force(self, tenant: str, what: What) -> dict[str, Control]:
+        """The facts of a kind that hold and are not 0, by device. Not of profiles. Never asks the store."""
+        known = self._known.get(tenant)
+        if known is None:
+            return {}
+        with self._lock:
+            return dict(known.in_force.get(what, {}))
+
+    def sampled(self, tenant: str) -> dict[str, list[SampledSpan]]:
+        """The spans of which part of the reports was kept, by device, oldest first. Never asks the store."""
+        known = self._known.get(tenant)
+        if known is None or not known.sampled:  # the usual case
+            return {}
+        with self._lock:
+            return {device: list(spans) for device, spans in known.sampled.items()}
 
     def story(self, tenant: str, device: str = "") -> list[Control]:
         """All facts, of a device or of all, in the order they were made."""
@@ -94,12 +155,34 @@ class Controls:
             int(row["created_us"]),
         )
         with self._lock:
-            known = self._known.setdefault(tenant, _Known([], {}))
+            known = self._known.setdefault(tenant, _Known([], {}, {}, {}, {}))
             known.facts.append(fact)
             known.last[fact.device, fact.what] = fact
+            if fact.what in IN_FORCE:
+                of_kind = known.in_force.setdefault(fact.what, {})
+                of_kind.pop(fact.device, None)
+                if fact.value:
+                    of_kind[fact.device] = fact
+            if fact.what is What.HOT and fact.value:
+                known.hot_since.setdefault(fact.device, fact)
+            elif fact.what is What.HOT:
+                known.hot_since.pop(fact.device, None)
+            if fact.what is What.SAMPLE:
+                known.sampled[fact.device] = sampled_by(known.sampled.get(fact.device, []), fact)
+
+
+def sampled_by(spans: list[SampledSpan], fact: Control) -> list[SampledSpan]:
+    """The spans of a device after one more fact: it ends the one before, and begins one if it keeps but a part."""
+    if spans and spans[-1].stop_us is None:
+        before = spans[-1]
+        spans = [*spans[:-1], replace(before, stop_us=max(fact.from_us, before.start_us))]
+    return [*spans, SampledSpan(fact.from_us, None, fact.value)] if 0 < fact.value < 1 else spans
 
 
 @dataclass(slots=True)
 class _Known:
     facts: list[Control]
     last: dict[tuple[str, What], Control]
+    in_force: dict[What, dict[str, Control]]
+    sampled: dict[str, list[SampledSpan]]
+    hot_since: dict[str, Control]

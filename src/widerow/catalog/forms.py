@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 from widerow.model.check import MAX_NAME_BYTES, check_name, check_tenant, name_fault, text_fault
 from widerow.model.device import Device, Metric, MetricKind, Profile
 from widerow.model.errors import Rejected
+from widerow.model.hot import DEFAULT_MODES, Step, StepMode
 from widerow.model.tenant import FOREVER, MODED, ROW_ATTRIBUTES, LimitMode, Limits, Retention, Tenant
 from widerow.model.times import format_duration, format_time, parse_duration
 from widerow.model.token import Token
@@ -40,6 +41,7 @@ def to_json(entity: Tenant | Device | Metric | Token) -> Json:
             "display_name": entity.display_name,
             "limits": _plain(entity.limits),
             "limit_modes": {name: entity.mode(name).value for name in MODED},
+            "hot_steps": {step.value: mode.value for step, mode in (DEFAULT_MODES | entity.hot_steps).items()},
             "retention": {level: _kept(getattr(entity.retention, f"{level}_us")) for level in LEVELS},
             "raw_epochs": [{"from": format_time(e.from_us), "raw": _kept(e.raw_us)} for e in entity.raw_epochs],
             "registers_devices": entity.registers_devices,
@@ -231,6 +233,17 @@ def _modes(key: str, value: object, current: Mapping[str, LimitMode]) -> dict[st
     return modes
 
 
+def _steps(key: str, value: object, current: Mapping[Step, StepMode]) -> dict[Step, StepMode]:
+    steps = dict(current)
+    for name, mode in _mapping(key, value).items():
+        if name not in list(Step):
+            raise _unknown(f"{key}.{name}", list(Step))
+        if not isinstance(mode, str) or mode not in list(StepMode):
+            raise _wrong(f"{key}.{name}", f"one of {', '.join(StepMode)}")
+        steps[Step(name)] = StepMode(mode)
+    return {step: mode for step, mode in steps.items() if mode is not DEFAULT_MODES[step]}
+
+
 def _profile(key: str, value: object, current: Profile) -> Profile:
     changes: Json = {}
     for name, number in _mapping(key, value).items():
@@ -268,6 +281,7 @@ _READERS: dict[type, dict[str, Callable[[str, Any, Any], Any]]] = {
         "display_name": _text,
         "limits": _limits,
         "limit_modes": _modes,
+        "hot_steps": _steps,
         "retention": _retention,
         "registers_devices": _flag,
         "row_attributes": _attributes,

@@ -44,15 +44,24 @@ def latest(
     described = any(value is not None for value in match.values())
     if devices and described:
         raise Misused("devices are named and described", todo="name some, or use --type, --location, --tag, --prefix")
+    answer: dict[str, Any] = {}
     if devices and len(devices) == 1:
-        series = session.api.get(f"{DEVICES}/{in_path(devices[0])}/latest", metrics=metrics)["series"]
+        answer = session.api.get(f"{DEVICES}/{in_path(devices[0])}/latest", metrics=metrics)
+        series = answer["series"]
     elif devices:
-        series = session.api.post("/v1/latest", {"devices": devices, "metrics": _names(metrics)})["series"]
+        answer = session.api.post("/v1/latest", {"devices": devices, "metrics": _names(metrics)})
+        series = answer["series"]
     else:
         series = list(session.api.pages("/v1/fleet/latest", "series", **match, metrics=metrics, limit=1000))
     silent = sorted(set(devices or ()) - {one["device"] for one in series})
     if silent:
         output.note(f"no values of {output.printable(', '.join(silent))}")
+    for span in answer.get("sampled", ()):
+        until = f"until {span['end']}" if span["end"] else "and still is"
+        output.note(
+            f"{output.printable(span['device'])} was sampled from {span['start']} {until}: "
+            f"{span['rate']:.0%} of its reports are kept (see widerow hot)"
+        )
     show_latest(session, series)
 
 

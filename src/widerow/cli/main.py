@@ -23,6 +23,7 @@ from widerow.cli import (
     doctor,
     fleet,
     gateway,
+    hot,
     latest,
     metric,
     migrate,
@@ -78,6 +79,7 @@ app.add_typer(metric.app, name="metric")
 query.add_to(app)
 latest.add_to(app)
 app.add_typer(fleet.app, name="fleet")
+hot.add_to(app)
 app.add_typer(deadletters.app, name="deadletters")
 app.add_typer(mqtt.app, name="mqtt")
 app.add_typer(schema.app, name="schema")

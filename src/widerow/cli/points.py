@@ -19,6 +19,7 @@ from widerow.model.times import parse_rfc3339
 PAGE = 10_000
 """Points of one request: an instant of waiting, and little to hold."""
 CURSOR_HEADER = "widerow-next"
+SAMPLED_HEADER = "widerow-sampled"
 METRICS_HELP = "Only these, separated by commas. Given several times, each is one name, commas and all."
 
 Write = Callable[[bytes], None]
@@ -39,6 +40,8 @@ class Fetched:
     points: int
     more: bool
     """The limit ended it, not the data."""
+    sampled: str = ""
+    """Of which spans part of the reports was kept."""
 
 
 def fetch(
@@ -55,19 +58,26 @@ def fetch(
 ) -> Fetched:
     """Write the points of a device to `write`."""
     params: dict[str, Any] = {"start": start, "end": end, "metrics": metrics or None, "tags": "true" if tags else None}
-    done, cursor = 0, None
+    done, cursor, sampled = 0, None, ""
     with output.progress("points", limit) as advance:
         while True:
             asked = {**params, "limit": min(PAGE, limit - done), "after": cursor}
             answer = api.send("GET", f"/v1/devices/{in_path(device)}/series", params=asked, accept=form.accept)
             count = form.page(answer.content, write)
             cursor = answer.headers.get(CURSOR_HEADER)
+            sampled = answer.headers.get(SAMPLED_HEADER, sampled)
             done += count
             advance(count)
             if cursor is None or done >= limit:
                 break
     form.end(write)
-    return Fetched(done, cursor is not None)
+    return Fetched(done, cursor is not None, sampled)
+
+
+def note_sampled(sampled: str) -> None:
+    """Say that an answer is about spans of which part was kept."""
+    if sampled:
+        output.note(f"sampled, part of the reports was kept: {output.printable(sampled)} (see widerow hot)")
 
 
 class JsonForm:
@@ -77,17 +87,21 @@ class JsonForm:
 
     def __init__(self) -> None:
         self.series: dict[tuple[str, str], list[list[Any]]] = {}
+        self.sampled: list[dict[str, Any]] = []
 
     def page(self, body: bytes, _write: Write) -> int:
         count = 0
-        for one in json.loads(body)["series"]:
+        answer = json.loads(body)
+        self.sampled = answer.get("sampled", self.sampled)
+        for one in answer["series"]:
             self.series.setdefault((one["device"], one["metric"]), []).extend(one["points"])
             count += len(one["points"])
         return count
 
     def end(self, write: Write) -> None:
         series = [{"device": d, "metric": m, "points": points} for (d, m), points in sorted(self.series.items())]
-        write(json.dumps({"series": series}, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+        whole = {"series": series, **({"sampled": self.sampled} if self.sampled else {})}
+        write(json.dumps(whole, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
 
 
 class TableForm(JsonForm):

@@ -11,7 +11,7 @@ import typer
 from widerow.cli import output
 from widerow.cli.device import LocationOption, PrefixOption, TagOptions, TypeOption
 from widerow.cli.failure import Misused
-from widerow.cli.points import METRICS_HELP, ArrowForm, CsvForm, Form, JsonForm, TableForm, fetch
+from widerow.cli.points import METRICS_HELP, ArrowForm, CsvForm, Form, JsonForm, TableForm, fetch, note_sampled
 from widerow.cli.session import Session, client, pairs
 from widerow.cli.steps import Told, ask_device, ask_many
 
@@ -161,6 +161,7 @@ def _raw(
         output.note(f"there is more: these are the first {done.points:,} points (--limit)")
     elif not done.points:
         output.note(f"no points of {output.printable(device)} from {about['start']} to {about['end']}")
+    note_sampled(done.sampled)
 
 
 def _remark(told: Told, about: dict[str, Any]) -> None:
@@ -170,6 +171,7 @@ def _remark(told: Told, about: dict[str, Any]) -> None:
         output.note(f"no longer kept finely enough for this step: {told.missing}")
     if told.used:
         output.note(f"read: {told.used}")
+    note_sampled(told.sampled)
 
 
 def _groups(group_by: list[str] | None) -> list[str] | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from widerow.cli import output
 from widerow.cli.api import Api, in_path
-from widerow.cli.points import ArrowForm, CsvForm, Form, TableForm
+from widerow.cli.points import SAMPLED_HEADER, ArrowForm, CsvForm, Form, TableForm
 
 Write = Callable[[bytes], None]
 
@@ -24,6 +24,7 @@ class Told:
     points: int
     used: str
     missing: str
+    sampled: str = ""
 
 
 def ask_device(api: Api, device: str, form: Form, write: Write, params: dict[str, Any]) -> Told:
@@ -40,16 +41,17 @@ def ask_many(api: Api, form: Form, write: Write, question: dict[str, Any]) -> To
 
 def _told(body: bytes, headers: Any, form: Form, write: Write) -> Told:
     used, missing = headers.get("widerow-used", ""), headers.get("widerow-missing", "")
+    sampled = headers.get(SAMPLED_HEADER, "")
     if isinstance(form, CsvForm | ArrowForm):
         points = form.page(body, write)
         form.end(write)
-        return Told(points, used, missing)
+        return Told(points, used, missing, sampled)
     series = json.loads(body)["series"]
     if isinstance(form, TableForm):
         write(_table(series).encode())
     else:
         write(body + b"\n")
-    return Told(sum(len(one["points"]) for one in series), used, missing)
+    return Told(sum(len(one["points"]) for one in series), used, missing, sampled)
 
 
 def _table(series: list[dict[str, Any]]) -> str:

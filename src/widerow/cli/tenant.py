@@ -45,6 +45,15 @@ ModeOptions = Annotated[
         help="enforce; shadow, to count what would be refused; or off. Can be given several times.",
     ),
 ]
+HotOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--hot",
+        metavar="STEP=MODE",
+        help="What is done about devices that send far too much: limit, spread, sample; auto, pin or forbid. "
+        "Can be given several times.",
+    ),
+]
 RetentionOptions = Annotated[
     list[str] | None,
     typer.Option(
@@ -85,6 +94,7 @@ def create(
     devices: DeviceCount = None,
     series: SeriesCount = None,
     mode: ModeOptions = None,
+    hot: HotOptions = None,
     retention: RetentionOptions = None,
     registers_devices: Registers = None,
     row_attributes: RowAttributes = None,
@@ -100,7 +110,7 @@ def create(
         "devices": devices,
         "series": series,
     }
-    form = {"name": name, **_form(display_name, limit, named, mode, retention, registers_devices, row_attributes)}
+    form = {"name": name, **_form(display_name, limit, named, mode, hot, retention, registers_devices, row_attributes)}
     made = session.api.post(TENANTS, form)
     session.done(made, f"tenant {name} is made; next: widerow token create {name} --role write")
 
@@ -138,6 +148,7 @@ def set_(
     devices: DeviceCount = None,
     series: SeriesCount = None,
     mode: ModeOptions = None,
+    hot: HotOptions = None,
     retention: RetentionOptions = None,
     registers_devices: Registers = None,
     row_attributes: RowAttributes = None,
@@ -154,7 +165,7 @@ def set_(
         "devices": devices,
         "series": series,
     }
-    form = _form(display_name, limit, named, mode, retention, registers_devices, row_attributes)
+    form = _form(display_name, limit, named, mode, hot, retention, registers_devices, row_attributes)
     if not form:
         raise Misused("nothing to change is given", todo="see widerow tenant set --help")
     path = f"{TENANTS}/{in_path(name)}"
@@ -192,6 +203,7 @@ def _form(
     limit: list[str] | None,
     named: dict[str, int | None],
     mode: list[str] | None,
+    hot: list[str] | None,
     retention: list[str] | None,
     registers_devices: bool | None,
     row_attributes: str | None,
@@ -206,6 +218,8 @@ def _form(
         form["limits"] = limits
     if mode:
         form["limit_modes"] = pairs(mode, "--mode")
+    if hot:
+        form["hot_steps"] = pairs(hot, "--hot")
     if retention:
         kept = pairs(retention, "--retention")
         form["retention"] = {level: "forever" if text == "0" else text for level, text in kept.items()}

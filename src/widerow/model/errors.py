@@ -222,6 +222,8 @@ REFUSAL_CODES = {
     "storage-limit": "The tenant has stored as many bytes as `limits.storage_bytes` allows.",
     "series-limit": "The report has a metric that its device never had, and `limits.series` allows no more of these.",
     "device-rate": "The device has sent more than its profile's `max_reports_per_s`, or what was set for it, allows.",
+    "hot-rate": "The device sends far too much, and may send less until it has cooled. The refusal says how long to wait.",
+    "sampled": "The device sends far too much, and part of its reports is kept; this one is not. Do not send it again.",
     "wrong-device": "The token or the topic is of one device only, and this is another.",
     "too-large": "The report is larger, or its message holds more reports, than one message may.",
     "topic": "No tenant and device can be read from the topic.",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from widerow.model.errors import Rejected
+from widerow.model.hot import Step, StepMode
 from widerow.model.times import DAY, HOUR, MINUTE, SECOND, format_duration
 
 FOREVER = 0
@@ -142,6 +143,8 @@ class Tenant:
     limits: Limits = field(default_factory=Limits)
     limit_modes: dict[str, LimitMode] = field(default_factory=dict)
     """Of the limits that are not enforced, by name (`MODED`): in shadow, or off."""
+    hot_steps: dict[Step, StepMode] = field(default_factory=dict)
+    """What may be done about devices that send far too much, where that is not the default (`DEFAULT_MODES`)."""
     retention: Retention = field(default_factory=Retention)
     raw_epochs: tuple[RetentionEpoch, ...] = ()
     """Which raw retention held from which event time on, oldest first; before the first, the first holds."""

@@ -19,6 +19,15 @@ class Counters:
         self.shadowed = Counter(
             "widerow_reports_shadowed", "Reports that a limit in shadow would have refused.", ["tenant", "limit"], registry=r
         )
+        self.hot_devices = Gauge(
+            "widerow_hot_devices",
+            "Devices that are hot, and the steps taken about them.",
+            ["tenant", "step"],
+            registry=r,
+        )
+        self.hot_turns = Counter(
+            "widerow_hot_turns", "What happened to hot devices because of this process.", ["tenant", "turn"], registry=r
+        )
         self.received_bytes = Counter("widerow_received_bytes", "Bytes of request bodies taken in.", ["tenant"], registry=r)
         self.requests = Counter("widerow_http_requests", "Requests answered.", ["route", "status"], registry=r)
         self.request_seconds = Histogram(

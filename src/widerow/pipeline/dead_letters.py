@@ -42,7 +42,9 @@ from widerow.pipeline.parts import Kept, Part, parts, whole
 
 log = logging.getLogger(__name__)
 
-FILED_CODES = frozenset(REFUSAL_CODES) - {"erased", "writes-limit", "device-rate", "storage-limit"} | {INTERNAL}
+FILED_CODES = (
+    frozenset(REFUSAL_CODES) - {"erased", "writes-limit", "device-rate", "storage-limit", "hot-rate", "sampled"}
+) | {INTERNAL}
 """Of refused reports. Not of those that were too many: a sender is told when to send them again."""
 _NOT_FILED = (Unauthorized, Forbidden, NotFound, QuotaExceeded, QueryLimit)
 """Of errors about a whole body."""

@@ -9,9 +9,9 @@ Rule 2: the form of a tabular answer follows `Accept`; JSON comes first.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 import msgspec
 
@@ -39,6 +39,11 @@ USED_HEADER = "Widerow-Used"
 """How many rows of which level an answer over steps comes from, ..."""
 MISSING_HEADER = "Widerow-Missing"
 """... and what of the span can no longer be answered."""
+
+SAMPLED_HEADER = "Widerow-Sampled"
+"""Of which spans part of a device's reports was kept: `DEVICE START/END=0.1, ...`, the device percent-encoded."""
+MOST_IN_HEADER = 20
+"""Of such spans: a header has its bounds."""
 
 _JSON_TYPES = ("", "application/json", "text/json", "application/merge-patch+json")
 
@@ -247,19 +252,32 @@ def list_answer(call: Call, key: str, records: Sequence[Mapping[str, Any]], foll
     return Answer(200, encode_records(records, call.media_type), call.media_type, _cursor(following))
 
 
-def points_answer(call: Call, points: Points, following: str | None = None) -> Answer:
+def points_answer(
+    call: Call, points: Points, following: str | None = None, sampled: Sequence[Mapping[str, Any]] = ()
+) -> Answer:
     body = encode_points(points, call.media_type, next_cursor=following, epoch=call.query.text("epoch"))
-    return Answer(200, body, call.media_type, _cursor(following), len(points))
+    return told_sampled(Answer(200, body, call.media_type, _cursor(following), len(points)), sampled)
 
 
-def reply_answer(call: Call, reply: Reply, budget: Budget) -> Answer:
+def told_sampled(answer: Answer, sampled: Sequence[Mapping[str, Any]]) -> Answer:
+    """An answer about spans of which part was kept says so: in a header, and in JSON as one more key of its object."""
+    if not sampled:
+        return answer
+    each = [f"{quote(one['device'], safe='')} {one['start']}/{one['end'] or ''}={one['rate']:g}" for one in sampled]
+    body = answer.body
+    if answer.media_type == JSON:
+        body = body[:-1] + b',"sampled":' + msgspec.json.encode(sampled) + b"}"
+    return replace(answer, body=body, headers={**answer.headers, SAMPLED_HEADER: ", ".join(each[:MOST_IN_HEADER])})
+
+
+def reply_answer(call: Call, reply: Reply, budget: Budget, sampled: Sequence[Mapping[str, Any]] = ()) -> Answer:
     """An answer over steps, in the form asked for. What CSV and Arrow have no room for is in headers."""
     body = encode_reply(reply, call.media_type, epoch=call.query.text("epoch"))
     budget.answer(len(body))
     headers = {USED_HEADER: used_text(reply)}
     if reply.missing:
         headers[MISSING_HEADER] = missing_text(reply)
-    return Answer(200, body, call.media_type, headers, budget.read)
+    return told_sampled(Answer(200, body, call.media_type, headers, budget.read), sampled)
 
 
 def _cursor(following: str | None) -> dict[str, str]:

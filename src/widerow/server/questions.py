@@ -12,6 +12,7 @@ from widerow.model.errors import QueryLimit, Rejected
 from widerow.model.times import TimeSpan, parse_time
 from widerow.query.question import DEFAULT_AGGREGATE, MOST_TOP, ORDERS, Top, check_groups, check_top, question_of
 from widerow.server.call import Answer, Call, points_answer, reply_answer
+from widerow.server.hot import sampled_in
 from widerow.server.readings import MOST_DEVICES, names_in
 
 _QUERY_KEYS = (
@@ -50,7 +51,7 @@ def query(call: Call) -> Answer:
         points = queries.raw(
             tenant, sorted(wanted), span=span, most=min(most or limit, limit), metrics=metrics, budget=budget
         )
-        return points_answer(call, points)
+        return points_answer(call, points, sampled=sampled_in(call, tenant.name, wanted, span))
     if top is not None and aggregates is None:
         aggregates = [top.by]
     question = question_of(span, step=step, aggregates=aggregates, fill=fill, tz=tz, metrics=metrics)
@@ -69,7 +70,7 @@ def query(call: Call) -> Answer:
             len(reply.series),
             "ask for a coarser step, a shorter span or fewer devices, or raise the limit",
         )
-    return reply_answer(call, reply, budget)
+    return reply_answer(call, reply, budget, sampled_in(call, tenant.name, [device.name for device in devices], span))
 
 
 def _match(form: dict[str, Any]) -> Match | None:

@@ -9,6 +9,7 @@ from widerow.query.fleet import ask, fleet_question
 from widerow.query.question import question_of
 from widerow.server.call import Answer, Call, points_answer, reply_answer
 from widerow.server.devices import match_of, page_size
+from widerow.server.hot import sampled_at, sampled_in
 
 MOST_DEVICES = 10_000
 
@@ -19,18 +20,18 @@ def series(call: Call) -> Answer:
     """
     if any(call.query.text(name) is not None for name in ("step", "agg", "fill", "tz")):
         return _steps(call)
-    tenant, most = call.tenant(), call.service.config.http.max_points
+    tenant, most, span = call.tenant(), call.service.config.http.max_points, call.span()
     answer = call.service.queries.series(
         tenant,
         call.path["device"],
         metrics=call.query.names("metrics"),
-        span=call.span(),
+        span=span,
         limit=call.query.whole("limit", default=most, most=most),
         after=call.query.text("after"),
         tags=call.query.text("tags") == "true",
         budget=call.budget(tenant),
     )
-    return points_answer(call, answer.points, answer.next)
+    return points_answer(call, answer.points, answer.next, sampled_in(call, tenant.name, [call.path["device"]], span))
 
 
 def _steps(call: Call) -> Answer:
@@ -47,7 +48,8 @@ def _steps(call: Call) -> Answer:
         metrics=call.query.names("metrics"),
     )
     budget = call.budget(tenant)
-    return reply_answer(call, queries.steps(tenant, call.path["device"], question, budget), budget)
+    reply = queries.steps(tenant, call.path["device"], question, budget)
+    return reply_answer(call, reply, budget, sampled_in(call, tenant.name, [call.path["device"]], question.span))
 
 
 def device_latest(call: Call) -> Answer:
@@ -56,7 +58,7 @@ def device_latest(call: Call) -> Answer:
     points = call.service.queries.latest(tenant, [device], metrics=metrics, budget=call.budget(tenant))
     if not len(points):
         call.service.catalog.devices.get(tenant.name, device)  # silent, or not there?
-    return points_answer(call, points)
+    return points_answer(call, points, sampled=sampled_at(call, tenant.name, points))
 
 
 def many_latest(call: Call) -> Answer:
@@ -67,7 +69,7 @@ def many_latest(call: Call) -> Answer:
         raise Rejected(f"devices: give an array of 1 to {MOST_DEVICES} names", code="field")
     tenant, metrics = call.tenant(), names_in(form, "metrics") or None
     points = call.service.queries.latest(tenant, devices, metrics=metrics, budget=call.budget(tenant))
-    return points_answer(call, points)
+    return points_answer(call, points, sampled=sampled_at(call, tenant.name, points))
 
 
 def fleet_series(call: Call) -> Answer:
@@ -96,7 +98,7 @@ def fleet_latest(call: Call) -> Answer:
     )
     names = [device.name for device in page.devices]
     points = call.service.queries.latest(tenant, names, metrics=call.query.names("metrics"), budget=budget)
-    return points_answer(call, points, page.after)
+    return points_answer(call, points, page.after, sampled_at(call, tenant.name, points))
 
 
 def names_in(form: dict[str, Any], key: str) -> list[str] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from widerow.codec.answer import JSON
-from widerow.server.call import MISSING_HEADER, NEXT_HEADER, USED_HEADER
+from widerow.server.call import MISSING_HEADER, NEXT_HEADER, SAMPLED_HEADER, USED_HEADER
 from widerow.server.schemas import Schema, ref, table_of
 from widerow.server.table import Body, Reply
 
@@ -31,6 +31,7 @@ def stepped(doc: str, *names: str) -> dict[int, Reply]:
     headers = {
         **_NEXT,
         USED_HEADER: "Over steps: how many rows of which level were read, as `hour=24, raw=12`.",
+        SAMPLED_HEADER: "Of which spans part of the reports was kept, as `DEVICE START/END=0.1, ...`.",
         MISSING_HEADER: "Over steps: what is no longer kept finely enough to be answered, as `START/END, ...`.",
     }
     shape: Schema = {"oneOf": [ref(name) for name in names]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from widerow.server import admin, audit, devices, placement, verify
+from widerow.server import admin, audit, devices, hot, placement, verify
 from widerow.server.auth import ADMINS, OPERATORS, READERS
 from widerow.server.call import Param
 from widerow.server.devices import MOST_ON_A_PAGE, PAGE_SIZE
@@ -130,6 +130,44 @@ DESCRIPTIONS: tuple[Route, ...] = (
         parameters=(DEVICE, IF_MATCH, TENANT),
         replies=DONE,
         errors=(404, 412),
+    ),
+    Route(
+        method="GET",
+        path="/v1/devices/{device}/controls",
+        handler=hot.get_controls,
+        roles=READERS,
+        group="Devices",
+        summary="Show what is done about a device that sends far too much",
+        parameters=(DEVICE, TENANT),
+        replies={200: Reply(doc="The steps.", forms=json_form("HotControls"))},
+        errors=(404,),
+    ),
+    Route(
+        method="PATCH",
+        path="/v1/devices/{device}/controls",
+        handler=hot.patch_controls,
+        roles=ADMINS,
+        group="Devices",
+        summary="Pin or forbid what is done about a device that sends far too much",
+        parameters=(DEVICE, TENANT),
+        body=Body(
+            doc="Of each step: the value to pin it at, `forbid`, or `auto`. Those that are left out stay as they are.",
+            forms=json_form("HotControlsPatch"),
+            example={"limit": 5, "sample": "forbid"},
+        ),
+        replies={200: Reply(doc="The steps.", forms=json_form("HotControls"))},
+        errors=(404, 413, 415),
+    ),
+    Route(
+        method="GET",
+        path="/v1/hot",
+        handler=hot.get_hot,
+        roles=READERS,
+        group="Devices",
+        summary="Devices that send far too much, and what happened to them",
+        doc="Of all tenants, for an operator who names none.",
+        parameters=(Param(name="device", doc="Only this one."), TENANT),
+        replies={200: Reply(doc="Who is hot now, and the story.", forms=json_form("Hot"))},
     ),
     Route(
         method="GET",

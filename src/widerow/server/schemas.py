@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from widerow.admit.controls import IN_FORCE
 from widerow.codec.answer import ARROW, CSV, JSON
 from widerow.model.device import MAX_METRICS_PER_REPORT, MetricKind
+from widerow.model.hot import Step, StepMode
 from widerow.model.tenant import MODED, ROW_ATTRIBUTES, LimitMode, Limits
 from widerow.model.token import Role
 from widerow.usage.ledger import LEVEL_NAMES, Cost, Prices, Use
@@ -17,6 +19,7 @@ TEXT: Schema = {"type": "string"}
 WHOLE: Schema = {"type": "integer", "minimum": 0}
 MAYBE_WHOLE: Schema = {"type": ["integer", "null"], "minimum": 0}
 NUMBER: Schema = {"type": "number"}
+MAYBE_NUMBER: Schema = {"type": ["number", "null"]}
 FLAG: Schema = {"type": "boolean"}
 TIME: Schema = {"type": "string", "format": "date-time"}
 MAYBE_TIME: Schema = {"type": ["string", "null"], "format": "date-time"}
@@ -112,6 +115,7 @@ _TENANT_FIELDS: dict[str, Schema] = {
     "display_name": TEXT,
     "limits": of(dict.fromkeys([field.name for field in fields(Limits)], WHOLE), ()),
     "limit_modes": of({name: {"type": "string", "enum": list(LimitMode)} for name in MODED}, ()),
+    "hot_steps": of({step.value: {"type": "string", "enum": list(StepMode)} for step in Step}, ()),
     "retention": of({"raw": TEXT, "minute": TEXT, "hour": TEXT, "day": TEXT}, ()),
     "registers_devices": FLAG,
     "row_attributes": {"type": "array", "items": {"type": "string", "enum": list(ROW_ATTRIBUTES)}},
@@ -126,6 +130,17 @@ _USE_FIELDS: dict[str, Schema] = {
     "stored_bytes": {**WHOLE, "description": "On disk, of all levels, at the end of the step."},
     "cost": of({field.name: NUMBER for field in fields(Cost)}),
 }
+_STEP_MODE: Schema = {"type": "string", "enum": list(StepMode)}
+_SAMPLED = array(
+    of(
+        {
+            "device": TEXT,
+            "start": TIME,
+            "end": {**MAYBE_TIME, "description": "Null: it is still sampled."},
+            "rate": {**NUMBER, "description": "Which part of its reports was kept."},
+        }
+    )
+)
 _SPENT: dict[str, Schema] = {
     "limit": {**TEXT, "description": "Of a report that was too much: the limit that is spent, ..."},
     "allowed": {**NUMBER, "description": "... what it allows, ..."},
@@ -271,6 +286,39 @@ SCHEMAS: dict[str, Schema] = {
             ),
         }
     ),
+    "HotControls": of({step.value: of({"mode": _STEP_MODE, "value": MAYBE_NUMBER}) for step in Step}),
+    "HotControlsPatch": of({step.value: {"type": ["number", "string", "null"]} for step in Step}, ()),
+    "Hot": of(
+        {
+            "hot": array(
+                of(
+                    {
+                        "tenant": TEXT,
+                        "device": TEXT,
+                        "since": {**MAYBE_TIME, "description": "Null: it is not hot, but something is pinned or forbidden."},
+                        "reports_per_s": {**NUMBER, "description": "In the last interval, or as it was last told."},
+                        "share": {**NUMBER, "description": "Of all that this process takes."},
+                        "reason": TEXT,
+                        "steps": of({step.value: NUMBER for step in Step}, ()),
+                        "modes": of({step.value: _STEP_MODE for step in Step}),
+                    }
+                )
+            ),
+            "story": array(
+                of(
+                    {
+                        "time": TIME,
+                        "tenant": TEXT,
+                        "device": TEXT,
+                        "what": {"type": "string", "enum": sorted(IN_FORCE)},
+                        "value": NUMBER,
+                        "from": {**TIME, "description": "The event time from which on it holds."},
+                        "reason": TEXT,
+                    }
+                )
+            ),
+        }
+    ),
     "DevicePatch": of(_DEVICE_FIELDS, ()),
     "Devices": of({"devices": array(ref("Device")), "next": CURSOR}),
     "DeviceBatch": of({"devices": array(of({"name": TEXT, **_DEVICE_FIELDS}, ("name",)), minItems=1, maxItems=10_000)}),
@@ -312,7 +360,9 @@ SCHEMAS: dict[str, Schema] = {
                 )
             ),
             "next": CURSOR,
-        }
+            "sampled": _SAMPLED,
+        },
+        ("series", "next"),
     ),
     "Steps": of(
         {
@@ -350,6 +400,7 @@ SCHEMAS: dict[str, Schema] = {
             ),
             "top": array(of({"device": TEXT, "value": NUMBER})),
             "next": CURSOR,
+            "sampled": _SAMPLED,
         },
         ("series", "step", "used", "next"),
     ),

@@ -1,0 +1,126 @@
+"""When a device is hot, and what is done next about it. Pure: rates and what holds in, a verdict and a turn out.
+
+Rule 1: a device is judged by what it declared: some times its profile's `reports_per_s`, or its `max_reports_per_s` where
+that is more. One that declared nothing may send `hot.reports_per_s`. And whoever sends more than it declared may not be a
+great share of all that a busy process takes.
+Rule 2: one turn in an interval. The first says that it is hot; then come limit, spread and sample, but for those that are
+forbidden; when it was calm for a while, sample and limit are taken back the same way, and the last says that it has cooled.
+Rule 3: between hot and calm is a gap (half of what is hot) in which nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from widerow.model.device import Profile
+from widerow.model.hot import Step, StepMode
+
+CALM = 0.5
+"""Of what would be too much: what a device may send and be called calm."""
+MOST_SPREAD = 64
+"""Sub-buckets that a hot device gets at most: whoever reads it looks into each."""
+
+
+class Turn(StrEnum):
+    """What happens to a device. Labels of a metric: a name never changes its meaning."""
+
+    DETECTED = "detected"
+    LIMITED = "limited"
+    SPREAD = "spread"
+    SAMPLED = "sampled"
+    WHOLE = "whole"
+    """It is no longer sampled."""
+    UNLIMITED = "unlimited"
+    COOLED = "cooled"
+
+
+_TAKEN = {Step.LIMIT: Turn.LIMITED, Step.SPREAD: Turn.SPREAD, Step.SAMPLE: Turn.SAMPLED}
+_TAKEN_BACK = {Step.SAMPLE: Turn.WHOLE, Step.LIMIT: Turn.UNLIMITED}
+"""In this order. A spread stays: it is an epoch, and adds no more than looks when it is read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HotSettings:
+    reports_per_s: float = 100.0
+    """What a device that declared nothing may send."""
+    declared_times: float = 10.0
+    """How many times what it declared a device may send."""
+    share: float = 0.25
+    """Of all that the process takes."""
+    share_from_per_s: float = 1000.0
+    """How much that must be for shares to matter."""
+    least_per_s: float = 10.0
+    """Less than this is not hot, whatever was declared."""
+    cool_intervals: int = 6
+    """In a row, before each turn back."""
+    sample: float = 0.1
+    """The part that is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    is_hot: bool
+    is_calm: bool
+    allowed_per_s: float
+    """What it would be limited to."""
+    why: str
+
+
+def judged(rate: float, profile: Profile, all_per_s: float, settings: HotSettings) -> Verdict:
+    """What to think of a device that sends so many reports a second, in a process that takes so many in all."""
+    declared = max(settings.declared_times * profile.reports_per_s, profile.max_reports_per_s)
+    allowed = declared or settings.reports_per_s
+    why = f"{rate:,.4g} reports/s, and {_allowance(profile, allowed)}"
+    if all_per_s >= settings.share_from_per_s and rate > profile.reports_per_s:
+        fair = max(settings.share * all_per_s, profile.reports_per_s)
+        if fair < allowed:
+            allowed = fair
+            why = f"{rate:,.4g} of {all_per_s:,.4g} reports/s in all, of which one device may send {settings.share:.0%}"
+    limit = max(allowed, settings.least_per_s)
+    return Verdict(rate > limit, rate <= CALM * limit, allowed, why)
+
+
+def _allowance(profile: Profile, allowed: float) -> str:
+    if allowed == profile.max_reports_per_s:
+        return f"its profile allows {allowed:g}"
+    if profile.reports_per_s:
+        return f"its profile's {profile.reports_per_s:g} allow {allowed:g}"
+    return f"a device that declares no rate may send {allowed:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What holds for a device."""
+
+    hot: bool
+    steps: frozenset[Step]
+
+
+def next_turn(
+    held: Held, modes: Mapping[Step, StepMode], verdict: Verdict, calm_intervals: int, settings: HotSettings
+) -> Turn | None:
+    """What happens now, at the end of an interval. `calm_intervals`: how many were calm in a row, this one included."""
+    for step, turn in _TAKEN_BACK.items():
+        if step in held.steps and modes[step] is StepMode.FORBID:  # it was forbidden meanwhile
+            return turn
+    if verdict.is_hot:
+        if not held.hot:
+            return Turn.DETECTED
+        missing = (step for step in Step if step not in held.steps and modes[step] is not StepMode.FORBID)
+        return next((_TAKEN[step] for step in missing), None)
+    if not held.hot or calm_intervals < settings.cool_intervals:
+        return None
+    for step, turn in _TAKEN_BACK.items():
+        if step in held.steps and modes[step] is StepMode.AUTO:
+            return turn
+    return Turn.COOLED
+
+
+def spread_for(rate: float, now: int, settings: HotSettings) -> int:
+    """Over how many sub-buckets to spread a device that has so many: each is then written as often as a device may be that
+    declares nothing, if that many are enough. A power of two, as all spreads are.
+    """
+    needed = max(2, int(-(-rate // settings.reports_per_s)))
+    return max(now, min(1 << (needed - 1).bit_length(), MOST_SPREAD))

@@ -1,0 +1,271 @@
+"""What becomes of a device that sends far too much: step by step, and back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from widerow.admit.admission import Admission
+from widerow.admit.controls import Controls, What
+from widerow.admit.escalation import HotSettings, judged, spread_for
+from widerow.admit.heat import HeatSettings
+from widerow.admit.hot import HotDevices
+from widerow.catalog.catalog import Catalog
+from widerow.engine.memory import MemoryEngine
+from widerow.model.batch import Report, batch_of
+from widerow.model.device import Device, Profile
+from widerow.model.errors import Refusal, Rejected
+from widerow.model.hot import Step, StepMode
+from widerow.model.lane import Lane
+from widerow.model.tenant import Tenant
+from widerow.model.times import HOUR, MINUTE, SECOND, ManualClock
+from widerow.ops.counters import Counters
+from widerow.schema.tables import TABLES
+from widerow.telemetry.places import Places
+
+NOW_US = 1_800_000_000 * SECOND
+SETTINGS = HotSettings(cool_intervals=2)
+ACME = Tenant(name="acme", hot_steps={Step.SAMPLE: StepMode.AUTO})
+
+
+class Process:
+    """One of those that take reports of a store."""
+
+    def __init__(self, engine: MemoryEngine, clock: ManualClock, *, alone: bool = True) -> None:
+        self.clock, self.counters = clock, Counters()
+        self.controls = Controls(engine, clock, refresh_us=SECOND)
+        self.catalog = Catalog(engine, clock)
+        self.places = Places(engine, clock, refresh_us=SECOND, max_future_us=SECOND)
+        heat = HeatSettings(interval_us=SECOND, tracked=16, backlog_us=HOUR)
+        self.hot = HotDevices(self.controls, self.places, self.catalog, clock, self.counters, SETTINGS, heat, alone=alone)
+        self.admission = Admission(self.controls, clock, self.counters, heat=self.hot.heat)
+        self.kept: list[int] = []
+
+    def second(self, count: int, device: str = "mad", *, age_us: int = 0) -> list[Refusal]:
+        """So many reports within a second, at the end of which devices are judged."""
+        self.controls.follow("acme")  # as a thread does
+        step_us = SECOND // max(count, 1)
+        tenant = self.catalog.tenants.get("acme")
+        reports = [Report(device, self.clock.time_us - age_us + i * step_us, {"x": 1.0}, {}) for i in range(count)]
+        batch, refusals = self.admission.admit(tenant, batch_of([*reports, *healthy(self.clock.time_us)]), Lane.LIVE)
+        self.kept = [t for t, name in zip(batch.time_us.tolist(), batch.device.to_list(), strict=True) if name == device]
+        assert len(batch) - len(self.kept) == 20, "its neighbours do not notice"
+        self.clock.time_us += SECOND
+        self.hot.look()
+        return refusals
+
+    def steps(self) -> dict[Step, float]:
+        return self.hot.steps("acme", "mad")
+
+    def turns(self) -> list[tuple[What, float]]:
+        return [(fact.what, round(fact.value, 3)) for fact in self.hot.story("acme", "mad")]
+
+
+def healthy(time_us: int) -> list[Report]:
+    return [Report(f"good-{i}", time_us + i, {"x": 1.0}, {}) for i in range(20)]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOW_US)
+
+
+@pytest.fixture
+def engine(clock: ManualClock) -> MemoryEngine:
+    engine = MemoryEngine(clock)
+    engine.apply(TABLES)
+    return engine
+
+
+@pytest.fixture
+def process(engine: MemoryEngine, clock: ManualClock) -> Process:
+    process = Process(engine, clock)
+    process.catalog.tenants.create(ACME)
+    process.catalog.devices.create(ACME, Device(name="mad", profile=Profile(reports_per_s=0.1)))
+    return process
+
+
+def codes(refusals: list[Refusal]) -> list[str]:
+    return [refusal.code for refusal in refusals]
+
+
+def test_it_is_limited_then_spread_then_sampled_and_all_is_taken_back(process: Process) -> None:
+    assert process.second(1000) == []
+    assert process.turns() == [(What.HOT, 1000)], "said after one interval, and nothing done yet"
+    process.second(1000)
+    assert process.steps() == {Step.LIMIT: 1}
+    (refusal,) = process.second(1000)
+    assert (refusal.code, len(refusal)) == ("hot-rate", 990)
+    assert refusal.spent is not None
+    assert (refusal.spent.allowed, refusal.spent.seen) == (1, 1000)
+    assert process.steps() == {Step.LIMIT: 1, Step.SPREAD: 16}
+    (epoch,) = process.places.epochs("acme", "mad")
+    assert (epoch.sub_buckets, epoch.reason[:11]) == (16, "hot: 1,000 ")
+    process.second(1000)
+    assert process.steps() == {Step.LIMIT: 200, Step.SPREAD: 16, Step.SAMPLE: 0.1}
+    assert codes(process.second(1000)) == ["sampled"], "the sample decides, not the limit"
+    assert 60 < len(process.kept) < 140
+    began = process.turns()
+    process.second(0)
+    assert process.turns() == began, "one calm interval is not enough"
+    process.second(0)
+    assert process.steps() == {Step.LIMIT: 1, Step.SPREAD: 16}
+    process.second(0)
+    process.second(0)
+    assert process.steps() == {Step.SPREAD: 16}
+    process.second(0)
+    process.second(0)
+    assert process.turns()[len(began) :] == [
+        (What.SAMPLE, 0),
+        (What.HOT_RATE, 1),
+        (What.HOT_RATE, 0),
+        (What.HOT, 0),
+    ]
+    assert process.second(9) == []
+    assert len(process.kept) == 9
+    turns = process.counters.registry.get_sample_value("widerow_hot_turns_total", {"tenant": "acme", "turn": "cooled"})
+    assert turns == 1
+    assert process.counters.registry.get_sample_value("widerow_hot_devices", {"tenant": "acme", "step": "hot"}) == 0
+
+
+def test_between_hot_and_calm_nothing_changes(process: Process) -> None:
+    for _ in range(2):
+        process.second(1000)
+    story = process.turns()
+    for _ in range(10):
+        process.second(8)  # more than half of 10, which is the least that is hot
+    assert process.turns() == story
+
+
+def test_what_is_sampled_follows_from_the_event_time_alone(process: Process, clock: ManualClock) -> None:
+    for _ in range(4):
+        process.second(1000)
+    start_us = clock.time_us
+    process.second(500)
+    kept = process.kept
+    for _ in range(6):
+        process.second(0)
+    assert Step.SAMPLE not in process.steps()
+    clock.time_us = start_us + 10 * SECOND
+    process.second(500, age_us=clock.time_us - start_us)
+    assert process.kept == kept, "sent again after it ended"
+    (span,) = process.controls.sampled("acme")["mad"]
+    assert span.start_us <= start_us
+    assert span.stop_us is not None
+    process.second(500, age_us=clock.time_us - span.stop_us)
+    assert len(process.kept) == 500, "from the end of the span on all is kept"
+
+
+def test_a_tenant_that_does_not_allow_it_is_not_sampled(process: Process) -> None:
+    process.catalog.tenants.update("acme", lambda tenant: replace(tenant, hot_steps={}))
+    for _ in range(10):
+        process.second(1000)
+    assert process.steps() == {Step.LIMIT: 1, Step.SPREAD: 16}
+
+
+def test_what_a_tenant_forbids_is_taken_back_and_what_it_pins_stays(process: Process, clock: ManualClock) -> None:
+    for _ in range(4):
+        process.second(1000)
+    forbidden = {Step.SAMPLE: StepMode.FORBID, Step.LIMIT: StepMode.PIN}
+    process.catalog.tenants.update("acme", lambda tenant: replace(tenant, hot_steps=forbidden))
+    clock.time_us += MINUTE
+    process.second(1000)
+    assert Step.SAMPLE not in process.steps()
+    for _ in range(20):
+        process.second(0)
+    assert process.hot.hot(ACME)[0].since_us == 0
+    assert process.steps()[Step.LIMIT] > 0
+
+
+def test_what_is_pinned_holds_at_once_and_what_is_forbidden_never(process: Process) -> None:
+    changes = {Step.LIMIT: (StepMode.PIN, 5.0), Step.SPREAD: (StepMode.FORBID, 0.0), Step.SAMPLE: (StepMode.FORBID, 0.0)}
+    process.hot.control(ACME, "mad", changes)
+    (refusal,) = process.second(100)
+    assert len(refusal) == 50
+    for _ in range(10):
+        process.second(1000)
+    assert process.steps() == {Step.LIMIT: 5}
+    for _ in range(10):
+        process.second(0)
+    assert process.steps() == {Step.LIMIT: 5}
+    process.hot.control(ACME, "mad", dict.fromkeys(Step, (StepMode.AUTO, 0.0)))
+    assert process.steps() == {}
+    assert process.hot.hot(ACME) == []
+    assert process.second(9) == []
+
+
+def test_what_cannot_be_pinned_is_refused_and_changes_nothing(process: Process) -> None:
+    for step, value in ((Step.LIMIT, 0.0), (Step.SAMPLE, 1.0), (Step.SPREAD, 1.5), (Step.SPREAD, 257.0)):
+        with pytest.raises(Rejected, match=step.value):
+            process.hot.control(ACME, "mad", {Step.LIMIT: (StepMode.PIN, 5.0), step: (StepMode.PIN, value)})
+    assert process.turns() == []
+
+
+def test_backlog_does_not_make_a_device_hot(process: Process) -> None:
+    for _ in range(3):
+        assert process.second(1000, age_us=2 * HOUR) == []
+    assert process.turns() == []
+
+
+def test_another_process_obeys_and_takes_nothing_back_while_it_is_hot(engine: MemoryEngine, clock: ManualClock) -> None:
+    one, other = (Process(engine, clock, alone=False) for _ in range(2))
+    one.catalog.tenants.create(ACME)
+    for _ in range(5):
+        one.second(1000)
+    steps = one.steps()
+    for _ in range(10):
+        other.second(0)
+        one.second(1000)
+    assert one.steps() == other.steps() == steps
+    assert codes(other.second(100)) == ["sampled"]
+    for _ in range(20):  # the one that saw it is gone: for a while the other does not know whether it is still hot
+        other.second(0)
+    assert other.steps() == steps
+    clock.time_us += 11 * MINUTE
+    for _ in range(8):
+        other.second(0)
+    assert other.turns()[-1] == (What.HOT, 0)
+
+
+def test_a_process_that_was_restarted_takes_back_what_it_did(
+    process: Process, engine: MemoryEngine, clock: ManualClock
+) -> None:
+    for _ in range(4):
+        process.second(1000)
+    again = Process(engine, clock)
+    again.second(20, "other")
+    for _ in range(8):
+        again.second(0)
+    assert again.turns()[-1] == (What.HOT, 0)
+
+
+def test_who_is_hot() -> None:
+    def check(rate: float, profile: Profile, all_per_s: float, want: float) -> None:
+        """`want`: what it is limited to; 0: it is not hot."""
+        verdict = judged(rate, profile, all_per_s, SETTINGS)
+        assert (verdict.allowed_per_s if verdict.is_hot else 0) == want, verdict
+
+    unknown = Profile()
+    check(101, unknown, 101, 100)
+    check(100, unknown, 100, 0)
+    check(11, Profile(reports_per_s=0.1), 11, 1)
+    check(9, Profile(reports_per_s=0.1), 9, 0)  # less than is ever hot
+    check(900, Profile(reports_per_s=100), 900, 0)
+    check(1001, Profile(reports_per_s=100), 900, 1000)
+    check(400, Profile(max_reports_per_s=500), 400, 0)
+    check(501, Profile(max_reports_per_s=500), 501, 500)
+    check(90, unknown, 300, 0)  # a great share of little
+    check(90, unknown, 3000, 0)
+    check(2000, Profile(reports_per_s=1000), 4000, 1000)  # half of all, and more than it declared
+    check(1000, Profile(reports_per_s=1000), 2000, 0)  # as it declared
+
+
+def test_a_spread_is_a_power_of_two_and_never_less_than_before() -> None:
+    def check(rate: float, now: int, want: int) -> None:
+        assert spread_for(rate, now, SETTINGS) == want
+
+    check(10, 1, 2)
+    check(1000, 1, 16)
+    check(1000, 32, 32)
+    check(1e9, 1, 64)
