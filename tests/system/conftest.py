@@ -112,7 +112,12 @@ def _is_left_out(item: pytest.Item) -> bool:
 @pytest.fixture(scope="module", params=ENGINES)
 def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service on a store of its own, on each engine."""
-    config = config_at(tmp_path_factory.mktemp("widerow"))
+    with Service.open(stored(request, config_at(tmp_path_factory.mktemp("widerow")))) as service:
+        yield service
+
+
+def stored(request: pytest.FixtureRequest, config: Config) -> Config:
+    """The configuration, with a store on the engine that the fixture is asked for."""
     if request.param == "cassandra":
         server: Cassandra = request.getfixturevalue("cassandra_server")
         config = replace(config, store=replace(config.store, url=server.store_url(f"system_{uuid4().hex[:12]}")))
@@ -121,8 +126,7 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         patch = request.getfixturevalue("module_environment")
         patch.setenv("BIGTABLE_EMULATOR_HOST", emulator.address)
         config = replace(config, store=replace(config.store, url=emulator.store_url(f"s{uuid4().hex[:8]}")))
-    with Service.open(config) as service:
-        yield service
+    return config
 
 
 @pytest.fixture(scope="module")
