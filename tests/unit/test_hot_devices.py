@@ -208,6 +208,22 @@ def test_backlog_does_not_make_a_device_hot(process: Process) -> None:
     assert process.turns() == []
 
 
+def test_a_device_that_catches_up_is_not_hot(process: Process, clock: ManualClock) -> None:
+    """It was away for a while, and sends what it has: many reports, about a long time."""
+    tenant = process.catalog.tenants.get("acme")
+    for away_s in (30, 60, 600, 3000):
+        times = range(clock.time_us - away_s * SECOND, clock.time_us, SECOND // 2)
+        process.admission.admit(tenant, batch_of([Report("busy", t, {"x": 1.0}, {}) for t in times]), Lane.LIVE)
+        clock.time_us += SECOND
+        process.hot.look()
+    assert process.hot.story("acme") == []
+    now = [Report("busy", clock.time_us + i, {"x": 1.0}, {}) for i in range(101)]
+    process.admission.admit(tenant, batch_of(now), Lane.LIVE)
+    clock.time_us += SECOND
+    process.hot.look()
+    assert [fact.value for fact in process.hot.story("acme")] == [101]
+
+
 def test_another_process_obeys_and_takes_nothing_back_while_it_is_hot(engine: MemoryEngine, clock: ManualClock) -> None:
     one, other = (Process(engine, clock, alone=False) for _ in range(2))
     one.catalog.tenants.create(ACME)

@@ -1,8 +1,9 @@
 """Who sends how much: reports counted by device in each interval, in memory that does not grow with the number of devices.
 
-A partition belongs to one device, so none is written more often than its device reports, and devices are what is counted:
-who finds the devices above a rate has found every partition above it. (A device that is spread has partitions that are
-cooler than it is; what is done about a device that has gone mad is done about all of them.)
+A partition is a device's share of a stretch of event time. So none is written more often than its device reports, and
+devices are what is counted; and one that catches up sends many reports about a long time, to partitions that it would have
+filled anyway. Hence a device's rate is what it sent by the time it is about, which is the interval at least. (A device
+that is spread has partitions cooler than it is; what is done about a device that has gone mad is done about all of them.)
 `HeavyKeys` is the sketch of Misra and Gries, with the whole table purged at its median when it is full (Anderson and others,
 "A High-Performance Algorithm for Identifying Frequent Items in Data Streams", 2017): adding costs one look-up.
 Rule 1: of N reports counted, every key with more than N / k of them is in the table.
@@ -29,6 +30,8 @@ from widerow.model.times import SECOND
 
 _STRIDE = MAX_NAME_BYTES + PAD
 _LIVE, _TOTAL, _ERROR = range(3)
+_SLOT_MASK = 63
+"""Stretches of event time that are told apart, as bits of a word; a longer time begins again at the first."""
 EVER_US = -(1 << 62)
 
 
@@ -39,17 +42,22 @@ class Heavy:
     owner: int
     name: str
     count: int
+    slots: int
+    """How many stretches of event time they lie in, as far as can be told."""
 
 
 class HeavyKeys:
     """Counts of (owner, name); an owner is a small number. One thread at a time."""
 
-    def __init__(self, k: int) -> None:
+    def __init__(self, k: int, shift: int = 25) -> None:
+        """`shift`: a stretch of event time is 2 to this power, in microseconds."""
+        self._shift = shift
         self._slots = np.full(1 << (4 * k - 1).bit_length(), -1, np.int32)
         self._hashes = np.zeros(2 * k, np.uint64)
         self._owners = np.zeros(2 * k, np.int32)
         self._sizes = np.zeros(2 * k, np.int32)
         self._counts = np.zeros(2 * k, np.int64)
+        self._bits = np.zeros(2 * k, np.uint64)
         self._texts = np.zeros(2 * k * _STRIDE, np.uint8)
         self._state = np.zeros(3, np.int64)
 
@@ -69,12 +77,14 @@ class HeavyKeys:
             codes,
             time_us,
             since_us,
+            self._shift,
             owner,
             self._slots,
             self._hashes,
             self._owners,
             self._sizes,
             self._counts,
+            self._bits,
             self._texts,
             self._state,
         )
@@ -84,7 +94,10 @@ class HeavyKeys:
         counts = self._counts[: self._state[_LIVE]]
         found = np.flatnonzero(counts > least)
         found = found[np.argsort(-counts[found], kind="stable")]
-        return [Heavy(int(self._owners[e]), self._text(e), int(counts[e])) for e in found.tolist()]
+        return [
+            Heavy(int(self._owners[e]), self._text(e), int(counts[e]), int(self._bits[e]).bit_count())
+            for e in found.tolist()
+        ]
 
     def clear(self) -> None:
         self._slots.fill(-1)
@@ -103,7 +116,7 @@ class Interval:
     reports: int
     by_tenant: Mapping[str, int]
     heavy: Mapping[str, Mapping[str, float]]
-    """Reports a second, by tenant and device, of those that sent many."""
+    """Reports a second of the time they are about, by tenant and device, of those that sent many."""
 
 
 @dataclass(slots=True)
@@ -133,11 +146,14 @@ class Heat:
     settings: HeatSettings
     began_us: int
     _keys: HeavyKeys = field(init=False)
+    _shift: int = field(init=False)
     _offered: dict[str, _Offered] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self._keys = HeavyKeys(self.settings.tracked)
+        # An interval lies in two stretches at most, and what is sent at ten times its usual rate in three or more.
+        self._shift = int(3 * self.settings.interval_us - 1).bit_length()
+        self._keys = HeavyKeys(self.settings.tracked, self._shift)
 
     def count(self, tenant: str, batch: Batch, now_us: int) -> None:
         """Reports that were sent, whether they are kept or not."""
@@ -170,7 +186,8 @@ class Heat:
             self.began_us = now_us
         heavy: dict[str, dict[str, float]] = {}
         for one in found:
-            heavy.setdefault(tenants[one.owner], {})[one.name] = one.count / seconds
+            about_s = max(seconds, (one.slots - 2) * (1 << self._shift) / SECOND)
+            heavy.setdefault(tenants[one.owner], {})[one.name] = one.count / about_s
         return Interval(seconds, sum(counts.values()), counts, heavy)
 
 
@@ -181,19 +198,22 @@ def _add(
     codes: Codes,
     time_us: Ints,
     since_us: int,
+    shift: int,
     owner: int,
     slots: Codes,
     hashes: Hashes,
     owners: Codes,
     sizes: Codes,
     counts: Ints,
+    bits: Hashes,
     texts: Bytes,
     state: Ints,
 ) -> None:
-    weights = np.zeros(len(starts) - 1, np.int64)
+    weights, about = np.zeros(len(starts) - 1, np.int64), np.zeros(len(starts) - 1, np.uint64)
     for i in range(len(codes)):
         if time_us[i] >= since_us:
             weights[codes[i]] += 1
+            about[codes[i]] |= np.uint64(1) << np.uint64((time_us[i] >> shift) & _SLOT_MASK)
     mask = len(slots) - 1
     base, ours = data.ctypes.data, texts.ctypes.data
     for n in range(len(weights)):
@@ -212,21 +232,24 @@ def _add(
             e = np.int64(slots[p])
         if e >= 0:
             counts[e] += weights[n]
+            bits[e] |= about[n]
             continue
         if state[_LIVE] == len(counts):
-            _purge(slots, hashes, owners, sizes, counts, texts, state)
+            _purge(slots, hashes, owners, sizes, counts, bits, texts, state)
             p = np.int64(h & np.uint64(mask))
             while slots[p] >= 0:
                 p = (p + 1) & mask
         e = state[_LIVE]
-        slots[p], hashes[e], owners[e], sizes[e], counts[e] = e, h, owner, size, weights[n]
+        slots[p], hashes[e], owners[e], sizes[e], counts[e], bits[e] = e, h, owner, size, weights[n], about[n]
         for b in range(size):
             texts[e * _STRIDE + b] = data[starts[n] + b]
         state[_LIVE] = e + 1
 
 
 @inlined
-def _purge(slots: Codes, hashes: Hashes, owners: Codes, sizes: Codes, counts: Ints, texts: Bytes, state: Ints) -> None:
+def _purge(
+    slots: Codes, hashes: Hashes, owners: Codes, sizes: Codes, counts: Ints, bits: Hashes, texts: Bytes, state: Ints
+) -> None:
     """Take the median from every count, and drop what has none left: at least half of the keys.
 
     As many keys have no less than the median, so each purge takes k times what it adds to the error: hence N / k.
@@ -237,7 +260,7 @@ def _purge(slots: Codes, hashes: Hashes, owners: Codes, sizes: Codes, counts: In
     for e in range(live):
         if counts[e] > cut:
             counts[kept] = counts[e] - cut
-            hashes[kept], owners[kept], sizes[kept] = hashes[e], owners[e], sizes[e]
+            hashes[kept], owners[kept], sizes[kept], bits[kept] = hashes[e], owners[e], sizes[e], bits[e]
             if kept != e:
                 texts[kept * _STRIDE : kept * _STRIDE + sizes[e]] = texts[e * _STRIDE : e * _STRIDE + sizes[e]]
             kept += 1
