@@ -308,9 +308,12 @@ class Service:
         Should anything fail the device is still there, and deleting it again finishes the job. With an `expected` revision
         nothing is erased unless it is at that one.
         """
-        self.catalog.devices.delete(
-            tenant.name, name, expected=expected, first=lambda: self._mark_erased(tenant, device=name)
-        )
+
+        def first() -> None:
+            self._mark_erased(tenant, device=name)
+            self.hot.forget(tenant.name, name)
+
+        self.catalog.devices.delete(tenant.name, name, expected=expected, first=first)
         self._begin_purge()
 
     def create_tenant(self, tenant: Tenant) -> Tenant:

@@ -140,7 +140,7 @@ def check_readable(site: Site, reader: httpx.Client, fleet: Fleet, began_us: int
     found: list[int] = []
     cursor: str | None = None
     while True:
-        asked = {**span, "limit": 5000, "epoch": "us", **({"after": cursor} if cursor else {})}
+        asked: dict[str, Any] = {**span, "limit": 5000, "epoch": "us", **({"after": cursor} if cursor else {})}
         page = reader.get("/v1/devices/mad/series", params=asked).json()
         assert [one["rate"] for one in page["sampled"]] == [0.1]
         found += [point[0] for one in page["series"] for point in one["points"]]

@@ -195,6 +195,16 @@ def test_what_is_pinned_holds_at_once_and_what_is_forbidden_never(process: Proce
     assert process.second(9) == []
 
 
+def test_nothing_that_was_said_of_a_deleted_device_holds_for_another_of_its_name(process: Process) -> None:
+    process.controls.set("acme", "mad", What.PROFILE_RATE, 1.0, "test")
+    for _ in range(4):
+        process.second(1000)
+    process.hot.control(ACME, "mad", {Step.LIMIT: (StepMode.PIN, 5.0)})
+    process.hot.forget("acme", "mad")
+    assert process.second(9) == []
+    assert process.hot.hot(ACME) == []
+
+
 def test_what_cannot_be_pinned_is_refused_and_changes_nothing(process: Process) -> None:
     for step, value in ((Step.LIMIT, 0.0), (Step.SAMPLE, 1.0), (Step.SPREAD, 1.5), (Step.SPREAD, 257.0)):
         with pytest.raises(Rejected, match=step.value):

@@ -307,6 +307,13 @@ class HotDevices:
         for step, (mode, value) in changes.items():
             self._say(tenant.name, device, step, mode, value)
 
+    def forget(self, tenant: str, device: str) -> None:
+        """The device is deleted: nothing that was said of it holds for another one of its name."""
+        self._controls.follow(tenant)
+        for what in What:
+            if what is not What.SPREAD:
+                self._controls.set(tenant, device, what, 0.0, "the device was deleted")
+
     def _say(self, tenant: str, device: str, step: Step, mode: StepMode, value: float) -> None:
         controls = self._controls
         was_pinned = controls.value(tenant, device, MODE_OF[step]) == _MODE_VALUES[StepMode.PIN]
