@@ -25,7 +25,7 @@ from widerow.model.hot import DEFAULT_MODES, Step, StepMode
 from widerow.model.tenant import Tenant
 from widerow.model.times import MINUTE, SECOND, Clock
 from widerow.ops.counters import Counters
-from widerow.telemetry.placement import FIRST_EPOCH, Epoch
+from widerow.telemetry.placement import FIRST_EPOCH, Epoch, following
 from widerow.telemetry.places import Places
 
 log = logging.getLogger(__name__)
@@ -217,17 +217,21 @@ class HotDevices:
         log.warning("hot device %s/%s: %s: %s", tenant, device, turn.value, reason)
 
     def _spread(self, tenant: str, device: str, rate: float, reason: str, sub_buckets: int = 0) -> None:
-        epochs = self._places.epochs(tenant, device)
-        newest = epochs[-1] if epochs else FIRST_EPOCH
-        wanted = sub_buckets or spread_for(rate, newest.sub_buckets, self._settings)
-        from_us = newest.from_us
-        if wanted != newest.sub_buckets:
+        places, settings = self._places, self._settings
+
+        def choose(epochs: Sequence[Epoch]) -> Epoch | None:
+            newest = epochs[-1] if epochs else FIRST_EPOCH
+            wanted = sub_buckets or spread_for(rate, newest.sub_buckets, settings)
+            if wanted == newest.sub_buckets:
+                return None
             # A second later than may be, because it may not be any more when the store has answered.
-            from_us = max(self._places.earliest_epoch_us() + SECOND, newest.from_us + 1)
-            from_us += -from_us % SECOND
-            epoch = Epoch(from_us, newest.width_us, wanted, f"{HOT_REASON}{reason}")
-            self._places.add_epoch(tenant, device, epoch)
-        self._controls.add(tenant, device, What.SPREAD, wanted, reason, from_us)
+            earliest_us = places.earliest_epoch_us() + SECOND
+            return following(newest, earliest_us, newest.width_us, wanted, f"{HOT_REASON}{reason}")
+
+        places.decide(tenant, device, choose)
+        epochs = places.epochs(tenant, device)
+        newest = epochs[-1] if epochs else FIRST_EPOCH
+        self._controls.add(tenant, device, What.SPREAD, newest.sub_buckets, reason, newest.from_us)
 
     def _profiles_of(self, tenant: str, devices: Sequence[str], now_us: int) -> dict[str, Profile]:
         known = self._profiles.get(tenant)
