@@ -39,7 +39,7 @@ def test_a_span_includes_its_start_and_excludes_its_end(site: Site, start_ms: in
     check(start_ms + 1, start_ms + 2001, [1, 2])
     check(start_ms, start_ms, [])
     check("-1h", "now", list(range(10)))
-    check("now-61s", "now", list(range(10)))
+    check("now-301s", "now", list(range(10)))
     check("2001-01-01T00:00:00Z", "2001-01-02T00:00:00Z", [])
 
 

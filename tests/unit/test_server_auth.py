@@ -59,9 +59,9 @@ def test_a_role_that_is_not_enough_learns_which_would_be() -> None:
 
 def test_a_token_makes_its_caller(service: Service) -> None:
     auth = Auth(service, local=False)
-    secret, _ = service.catalog.tokens.create(Role.DEVICE, tenant="acme", device="press-7")
-    assert auth.caller(f"Bearer {secret}".encode()) == Caller(Role.DEVICE, "acme", "press-7")
-    assert auth.caller(None, secret) == Caller(Role.DEVICE, "acme", "press-7")
+    secret, token = service.catalog.tokens.create(Role.DEVICE, tenant="acme", device="press-7")
+    assert auth.caller(f"Bearer {secret}".encode()) == Caller(Role.DEVICE, "acme", "press-7", token.id)
+    assert auth.caller(None, secret) == Caller(Role.DEVICE, "acme", "press-7", token.id)
     with pytest.raises(Unauthorized, match="no token"):
         auth.caller(None)
     with pytest.raises(Unauthorized, match="not known"):
@@ -98,7 +98,7 @@ def test_while_the_store_does_not_answer_what_it_said_lately_counts(monkeypatch:
     config = replace(Config(), store=replace(Store(), url="memory:"))
     with asyncio.Runner() as runner, Service.open(config, clock) as service:
         service.catalog.tenants.create(Tenant(name="acme"))
-        known, _ = service.catalog.tokens.create(Role.WRITE, tenant="acme")
+        known, known_token = service.catalog.tokens.create(Role.WRITE, tenant="acme")
         stranger, _ = service.catalog.tokens.create(Role.WRITE, tenant="acme")
         revoked, token = service.catalog.tokens.create(Role.WRITE, tenant="acme")
         auth = Auth(service, local=False)
@@ -120,8 +120,9 @@ def test_while_the_store_does_not_answer_what_it_said_lately_counts(monkeypatch:
                 goes_on.wait(20)
             raise Unavailable("the store is away")
 
-        caller = Caller(Role.WRITE, "acme")
-        assert ask(known) == ask(revoked) == caller
+        caller = Caller(Role.WRITE, "acme", token=known_token.id)
+        assert ask(known) == caller
+        assert ask(revoked).token == token.id
         service.catalog.tokens.revoke(token.id)
         with monkeypatch.context() as patch:
             patch.setattr(service.engine, "get", away)
