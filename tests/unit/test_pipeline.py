@@ -117,6 +117,26 @@ def test_a_failed_commit_acknowledges_nothing_and_the_next_one_works(
     assert service.queries.latest(tenant, ["d"]).number.tolist() == [1.0]
 
 
+def test_limits_that_fail_unforeseen_are_answered_and_hold_nothing(
+    service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For small bodies, which the sender decodes, as for large ones, which a thread does that must go on."""
+    tenant = service.catalog.tenants.create(Tenant(name="acme"))
+    now = service.clock.now_us()
+    bodies = [f"m,device=d a=1 {now}", "\n".join(f"m,device=d a={i} {now - i}" for i in range(10_000))]
+
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("out of thin air")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(service.admission, "admit", fail)
+        assert [type(outcome.error) for body in bodies for outcome in send(service, tenant, body)] == [Unavailable] * 2
+    assert "asking limits failed" in caplog.text
+    assert service.pipeline.in_flight() == 0
+    (outcome,) = send(service, tenant, f"m,device=d a=1 {now}")
+    assert outcome.accepted == 1
+
+
 def forbidden() -> None:
     """As the writer's lease says no."""
     raise NotTheWriter("on purpose")

@@ -19,27 +19,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from widerow.admit.bucket import Bucket, DeviceBuckets
+from widerow.admit.bucket import Bucket
 from widerow.admit.controls import Controls, What
+from widerow.admit.device_limits import DeviceLimits
 from widerow.admit.heat import Heat
 from widerow.admit.measures import Measures
 from widerow.admit.shares import Shares
 from widerow.model.arrays import Flags
 from widerow.model.batch import Batch
 from widerow.model.errors import QuotaExceeded, Refusal, Spent, WiderowError
-from widerow.model.intern import NameTable
 from widerow.model.lane import Lane
-from widerow.model.names import Names
 from widerow.model.tenant import BURST_S, LimitMode, Tenant
 from widerow.model.times import Clock
 from widerow.ops.counters import Counters
 
 log = logging.getLogger(__name__)
 
-_MAX_DEVICES = 1 << 24
-_DEVICE_BURST_S = 10
-_LEAST_BURST = 10
-"""Reports that any device may send at once: what it kept while it was out of reach for a moment."""
 _EVERY_S = 1.0
 _FULL_S = 60.0
 """When to look again whether something expired or was deleted."""
@@ -94,8 +89,7 @@ class Admission:
         if tenant.limits.storage_bytes and len(batch):
             batch = self._by_storage(tenant, batch, refusals, whole=whole)
         batch = gate.measures.admit(batch, now_us, refusals)
-        if gate.limits_devices and len(batch):
-            batch = self._by_device(tenant, gate, batch, refusals)
+        batch = self._by_device(tenant, gate, batch, refusals)
         if tenant.limits.writes_per_s and len(batch):
             batch = self._by_tenant(tenant, gate, batch, lane, refusals, whole=whole)
         return batch, refusals
@@ -110,24 +104,18 @@ class Admission:
         mode = tenant.mode("device_reports_per_s")
         if mode is LimitMode.OFF:
             return batch
-        over = np.zeros(len(batch), np.bool_)
-        devices = gate.table.add(batch.device.names)[batch.device.codes]
-        count, wait_s = gate.devices.take(devices, self._clock.now_us(), over)
-        if not count:
+        over = gate.devices.take(batch, self._clock.now_us())
+        if over is None:
             return batch
         if mode is LimitMode.SHADOW:
-            self._counters.shadowed.labels(tenant.name, "device_reports_per_s").inc(count)
+            self._counters.shadowed.labels(tenant.name, "device_reports_per_s").inc(over.count)
             return batch
-        first = int(np.flatnonzero(over)[0])
-        device = batch.device[first]
-        allowed = gate.rates[device]
-        seen = int((devices == devices[first]).sum())
         reason = (
-            f"device {device!r} may send {allowed:g} reports/s, and sent {seen} at once: "
+            f"device {over.device!r} may send {over.allowed:g} reports/s, and sent {over.seen} at once: "
             f"send fewer, or raise max_reports_per_s of its profile"
         )
-        spent = Spent("device_reports_per_s", allowed, seen, wait_s)
-        return _without(batch, over, refusals, "device-rate", reason, spent)
+        spent = Spent("device_reports_per_s", over.allowed, over.seen, over.wait_s)
+        return _without(batch, over.reports, refusals, "device-rate", reason, spent)
 
     def _by_storage(self, tenant: Tenant, batch: Batch, refusals: list[Refusal], *, whole: bool) -> Batch:
         """First, since it is all or nothing: what cannot be stored should spend nothing else."""
@@ -201,19 +189,13 @@ class _Gate:
     """What is counted of one tenant."""
 
     buckets: dict[Lane, Bucket] = field(default_factory=dict)
-    rates: dict[str, float] = field(default_factory=dict)
-    """Reports a second, of the devices that have a limit."""
-    devices: DeviceBuckets = field(default_factory=DeviceBuckets)
-    table: NameTable = field(default_factory=lambda: NameTable(_MAX_DEVICES))
+    devices: DeviceLimits = field(default_factory=DeviceLimits)
+    """By their profiles."""
     measures: Measures = field(default_factory=Measures)
     """What is done about those that are hot."""
     learned: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     _settings: dict[Lane, tuple[float, float]] = field(default_factory=dict)
-
-    @property
-    def limits_devices(self) -> bool:
-        return bool(self.rates)
 
     def learn(self, controls: Controls, tenant: str, now_us: int) -> None:
         """What was said of devices since."""
@@ -224,18 +206,8 @@ class _Gate:
             self.learned += len(news)
             for fact in news:
                 if fact.what is What.PROFILE_RATE:
-                    self._limit(fact.device, fact.value, now_us)
+                    self.devices.set(fact.device, fact.value, now_us)
             self.measures.learn(news, now_us)
-
-    def _limit(self, device: str, per_s: float, now_us: int) -> None:
-        code = int(self.table.add(Names.of((device,)))[0])
-        if code < 0:
-            return
-        self.devices.set(code, per_s, max(_LEAST_BURST, per_s * _DEVICE_BURST_S), now_us)
-        if per_s:
-            self.rates[device] = per_s
-        else:
-            self.rates.pop(device, None)
 
     def bucket(self, lane: Lane, per_s: float, burst: float, now_us: int) -> Bucket:
         """With the limits that hold now."""

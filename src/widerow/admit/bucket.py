@@ -133,9 +133,6 @@ class DeviceBuckets:
             self._level[device] = min(before, full_level(burst)) if had else full_level(burst)
             self._at_us[device] = now_us
 
-    def limited(self, device: int) -> bool:
-        return device < len(self._fill) and bool(self._fill[device])
-
     def take(self, device: Codes, now_us: int, refused: Flags) -> tuple[int, float]:
         """Marks the reports (given by their devices' ids) that may not pass, in their order.
 

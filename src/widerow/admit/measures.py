@@ -13,23 +13,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from widerow.admit.bucket import DeviceBuckets
 from widerow.admit.controls import Control, SampledSpan, What, sampled_by
+from widerow.admit.device_limits import DeviceLimits
 from widerow.model.arrays import Codes, Flags, Floats, Hashes, Ints
 from widerow.model.batch import Batch
 from widerow.model.errors import Refusal, Spent
 from widerow.model.hashing import hash_names, mix
-from widerow.model.intern import NameTable
 from widerow.model.kernel import kernel
-from widerow.model.names import Names
 
 SAMPLED, HOT_RATE = "sampled", "hot-rate"
-_MOST_DEVICES = 1 << 20
-_BURST_S = 10
-_LEAST_BURST = 10
 _OPEN_US = 1 << 62
-_NOBODY = Names.of(("",))
-"""No device has this name: all that nothing is done to have its id, 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +43,15 @@ class _Sampling:
 class Measures:
     """Of one tenant. Safe to share between threads."""
 
-    _table: NameTable = field(default_factory=lambda: NameTable(_MOST_DEVICES))
-    _rates: dict[str, float] = field(default_factory=dict)
-    _limits: DeviceBuckets = field(default_factory=DeviceBuckets)
+    _limits: DeviceLimits = field(default_factory=DeviceLimits)
     _spans: dict[str, list[SampledSpan]] = field(default_factory=dict)
     _sampling: _Sampling | None = None
-
-    def __post_init__(self) -> None:
-        self._table.add(_NOBODY)
 
     def learn(self, news: Sequence[Control], now_us: int) -> None:
         """What was said of devices since. One thread at a time."""
         for fact in news:
             if fact.what is What.HOT_RATE:
-                self._limit(fact, now_us)
+                self._limits.set(fact.device, fact.value, now_us, afresh=True)
             elif fact.what is What.SAMPLE:
                 self._spans[fact.device] = sampled_by(self._spans.get(fact.device, []), fact)
         if any(fact.what is What.SAMPLE for fact in news):
@@ -74,12 +62,12 @@ class Measures:
         sampling = self._sampling
         if sampling is not None and len(batch) and int(batch.time_us.min()) < sampling.until_us:
             batch = self._sample(sampling, batch, refusals)
-        return self._by_rate(batch, now_us, refusals) if self._rates and len(batch) else batch
+        return self._by_rate(batch, now_us, refusals)
 
     def _sample(self, sampling: _Sampling, batch: Batch, refusals: list[Refusal]) -> Batch:
         dropped = np.zeros(len(batch), np.bool_)
         count = _sample_each(
-            self._ids(batch),
+            self._limits.ids(batch),
             batch.time_us,
             sampling.newest,
             sampling.device_hash,
@@ -101,58 +89,34 @@ class Measures:
         return batch.take(~dropped)
 
     def _by_rate(self, batch: Batch, now_us: int, refusals: list[Refusal]) -> Batch:
-        over = np.zeros(len(batch), np.bool_)
-        devices = self._ids(batch)
-        count, wait_s = self._limits.take(devices, now_us, over)
-        if not count:
+        over = self._limits.take(batch, now_us)
+        if over is None:
             return batch
-        first = int(np.flatnonzero(over)[0])
-        device = batch.device[first]
-        allowed, seen = self._rates.get(device, 0.0), int((devices == devices[first]).sum())
         reason = (
-            f"device {device!r} sends far too much, and may send {allowed:g} reports/s until it has cooled; it sent {seen} "
-            f"at once: see to it (widerow hot --device {device}), or declare what it sends in its profile"
+            f"device {over.device!r} sends far too much, and may send {over.allowed:g} reports/s until it has cooled; "
+            f"it sent {over.seen} at once: see to it (widerow hot --device {over.device}), or declare what it sends in its "
+            "profile"
         )
-        spent = Spent("hot_reports_per_s", allowed, seen, wait_s)
-        refusals.append(Refusal(HOT_RATE, reason, batch.position[over].tolist(), spent))
-        return batch.take(~over)
-
-    def _ids(self, batch: Batch) -> Codes:
-        """The id of each report's device; 0 of those that nothing is done to."""
-        ids: Codes = np.maximum(self._table.find(batch.device.names), 0)[batch.device.codes]
-        return ids
-
-    def _limit(self, fact: Control, now_us: int) -> None:
-        code = self._id(fact.device)
-        if code < 0:
-            return
-        if fact.value > self._rates.get(fact.device, 0.0):  # it may send more than before, and begins with a burst of that
-            self._limits.set(code, 0.0, _LEAST_BURST, now_us)
-        self._limits.set(code, fact.value, max(_LEAST_BURST, fact.value * _BURST_S), now_us)
-        if fact.value:
-            self._rates[fact.device] = fact.value
-        else:
-            self._rates.pop(fact.device, None)
+        spent = Spent("hot_reports_per_s", over.allowed, over.seen, over.wait_s)
+        refusals.append(Refusal(HOT_RATE, reason, batch.position[over.reports].tolist(), spent))
+        return batch.take(~over.reports)
 
     def _columns(self) -> _Sampling:
-        each = [(self._id(device), span) for device, spans in self._spans.items() for span in spans]
+        each = [(self._limits.id_of(device), span) for device, spans in self._spans.items() for span in spans]
         each = [(d, span) for d, span in each if d >= 0]
-        newest, before = np.full(len(self._table), -1, np.int32), np.full(len(each), -1, np.int32)
+        newest, before = np.full(len(self._limits.table), -1, np.int32), np.full(len(each), -1, np.int32)
         for i, (d, _) in enumerate(each):
             before[i], newest[d] = newest[d], i
         stops = [_OPEN_US if span.stop_us is None else span.stop_us for _, span in each]
         return _Sampling(
             newest,
-            hash_names(self._table.names()),
+            hash_names(self._limits.table.names()),
             before,
             np.array([span.start_us for _, span in each], np.int64),
             np.array(stops, np.int64),
             np.array([span.rate for _, span in each], np.float64),
             max(stops, default=0),
         )
-
-    def _id(self, device: str) -> int:
-        return int(self._table.add(Names.of((device,)))[0])
 
 
 @kernel

@@ -225,6 +225,10 @@ class Pipeline:
             self._record(job, Outcome(error=error))
             self._answer(job, Outcome(error=error))
             return False
+        except Exception as error:  # as in decoding: the thread goes on, and the permit is given back
+            log.exception("asking limits failed")
+            self._answer(job, Outcome(error=unexpected(error)))
+            return False
         job.refusals += refused
         if not len(job.batch):
             self._finish(job, 0, [])
