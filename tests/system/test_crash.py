@@ -31,8 +31,12 @@ def mistreat(folder: Path, mode: str, cycles: int, program: list[str] | None = N
         watch.fates = ("gone",)  # a tail that is torn off may, once in a while, have held nothing
     run = Run(victim, cycles, random.Random(), watch)
     with victim:
+        seen = 0
         for cycle in run.go():
             print(cycle)
+            if watch and not program and cycle.acknowledged:  # one that is killed while it recovers may sync nothing
+                assert any(forgotten.syncs for forgotten in run.forgotten[seen:]), "the shim saw no sync"
+            seen = len(run.forgotten)
     return run
 
 
@@ -47,7 +51,7 @@ def test_what_was_acknowledged_survives_the_loss_of_all_that_was_not_synced(tmp_
     run = mistreat(tmp_path, "unsynced", 2)
     assert not run.violations, report(run.violations)
     assert run.ledger.acknowledged > 100
-    assert any(forgotten.syncs for forgotten in run.forgotten), "the shim saw no sync"
+    assert run.forgotten, "the shim forgot nothing"
 
 
 def test_a_server_that_acknowledges_before_it_syncs_is_caught(tmp_path: Path) -> None:
