@@ -16,12 +16,10 @@ from typing import Self
 from widerow.admit.admission import Admission
 from widerow.admit.controls import Controls, What
 from widerow.admit.cost import Costs
-from widerow.admit.escalation import HotSettings
-from widerow.admit.heat import HeatSettings
 from widerow.admit.hot import HotDevices
-from widerow.admit.pressure import Pressure, PressureSettings
+from widerow.admit.pressure import Pressure
 from widerow.admit.shares import Shares
-from widerow.admit.turns import Turns, TurnSettings
+from widerow.admit.turns import Turns
 from widerow.catalog import lease as leases
 from widerow.catalog.audit import Audit
 from widerow.catalog.catalog import Catalog, CatalogSettings
@@ -33,38 +31,47 @@ from widerow.config import Config
 from widerow.engine.open import open_engine
 from widerow.engine.port import Engine
 from widerow.engine.rows import Rows
+from widerow.gauges import Gauges
 from widerow.ingest.bodies import Bodies
 from widerow.ingest.replay import Replay
 from widerow.memory import tenant_memory
 from widerow.model.device import Device
-from widerow.model.errors import Conflict, NotTheWriter, Unavailable, WiderowError
+from widerow.model.errors import Conflict, NotTheWriter
 from widerow.model.store import is_shared
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, MINUTE, MS, SECOND, Clock, SystemClock, TimeSpan, whole_ms
 from widerow.ops.counters import Counters
+from widerow.ops.recurring import Recurring
 from widerow.pipeline.adapting import Adapting, looks_every_s
-from widerow.pipeline.dead_letters import DeadLetters, DeadLetterSettings
+from widerow.pipeline.dead_letters import DeadLetters
 from widerow.pipeline.job import Sink
 from widerow.pipeline.pipeline import Pipeline, PipelineSettings
 from widerow.pipeline.store_sink import StoreSink
-from widerow.query.budget import QuerySettings
 from widerow.query.fleet import FleetSources
 from widerow.query.queries import Queries
-from widerow.rollup.crew import CrewSettings
-from widerow.rollup.pyramid import Pyramid, PyramidSettings
+from widerow.rollup.pyramid import Pyramid
 from widerow.rollup.roll import Rolled
-from widerow.rollup.rolling import RollingSettings
-from widerow.rollup.windows import WindowSettings
 from widerow.schema.rollups import DAYS, HOURS
 from widerow.schema.shards import SHARDS
+from widerow.settings import (
+    dead_letter_settings,
+    heat_settings,
+    hot_settings,
+    observed_settings,
+    pressure_settings,
+    pyramid_settings,
+    query_settings,
+    storage_settings,
+    turn_settings,
+    usage_settings,
+)
 from widerow.telemetry.erasure import EVER
-from widerow.telemetry.observed import ObservedSettings
 from widerow.telemetry.placement import Epoch, declared_epoch
 from widerow.telemetry.store import Telemetry, TelemetrySettings
 from widerow.usage.ledger import Ledger, Prices
-from widerow.usage.record import Recorder, UsageSettings
+from widerow.usage.record import Recorder
 from widerow.usage.recorded import Recorded
-from widerow.usage.storage import StorageSettings, StorageUse
+from widerow.usage.storage import StorageUse
 
 log = logging.getLogger(__name__)
 
@@ -102,8 +109,20 @@ class Service:
     """Of the writer's lease, where there is one: on a store that processes share."""
     adapting: Adapting | None = None
     """Of a process that writes to the store: what lets buckets follow what devices send."""
-    _housekeeper: Housekeeper | None = None
+    gauges: Gauges = field(init=False)
+    _housekeeping: Recurring | None = None
     _purging: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.gauges = Gauges(
+            self.engine,
+            self.pipeline,
+            self.pyramid,
+            self.turns,
+            self.counters,
+            memory=self.memory,
+            trouble=self.trouble,
+        )
 
     @classmethod
     def open(
@@ -232,8 +251,16 @@ class Service:
                 every_s = looks_every_s(telemetry.places.observed.interval_us)
                 service.adapting = Adapting(telemetry.places, catalog.devices, clock, counters, every_s=every_s)
                 service.adapting.start()
-            service._housekeeper = Housekeeper(service, config.store.expire_every_s)
-            catalog.series.wake = service._housekeeper.wake
+            service._housekeeping = Recurring(
+                "housekeeping",
+                service.keep_house,
+                config.store.expire_every_s,
+                failing="housekeeping failed, and is tried again",
+                at_once=True,
+            )
+            service._housekeeping.start()
+            catalog.series.wake = service._housekeeping.wake
+            service.gauges.start()
             pyramid.start()
             admission.start()
             usage.start()
@@ -249,8 +276,9 @@ class Service:
 
     def close(self) -> None:
         """Finish what was taken in, sync, and let go of the store."""
-        if self._housekeeper:
-            self._housekeeper.stop()
+        if self._housekeeping:
+            self._housekeeping.stop()
+        self.gauges.stop()
         if self.adapting:
             self.adapting.stop()
         self.pipeline.close()
@@ -344,8 +372,8 @@ class Service:
 
     def _begin_purge(self) -> None:
         self._wait_for_next_ms()
-        if self._housekeeper:
-            self._housekeeper.wake()
+        if self._housekeeping:
+            self._housekeeping.wake()
 
     def _wait_for_next_ms(self) -> None:
         """So that what is sent after the answer is newer than the mark."""
@@ -396,6 +424,15 @@ class Service:
                     for level, back_us in ((DAYS, 32 * DAY), (HOURS, 2 * DAY)):
                         yield from self.pyramid.rollups.read(tenant, some, level, TimeSpan(now_us - back_us, now_us + DAY))
 
+    def keep_house(self) -> None:
+        """Expiry, purging, and what else is to be done now and then."""
+        if self.leads():
+            expired = self.engine.expire(self.clock.now_us())
+            self.counters.dropped_windows.inc(expired.windows)
+            self.purge()
+        self.learn_series()
+        self.pyramid.guard.look()
+
     def leads(self) -> bool:
         """Whether this process does what is done once for a store: of a crew one does."""
         return self.pyramid.crew is None or self.pyramid.crew.leads()
@@ -414,117 +451,6 @@ class Service:
         """What is held in memory for each tenant, by what it is for."""
         return tenant_memory(self.pipeline, self.pyramid.windows, self.catalog, self.telemetry.places, self.turns)
 
-    def refresh_gauges(self) -> None:
-        """Bring the figures that are read, not counted, up to date."""
-        stats = self.engine.stats()
-        self.counters.writer.set(not self.trouble())
-        self.counters.in_flight.set(self.pipeline.in_flight())
-        self.pipeline.pressure.refresh_gauges()
-        self.turns.refresh_gauges()
-        self.counters.tenant_memory.clear()
-        for tenant, held in self.memory().items():
-            for what, size in held.items():
-                self.counters.tenant_memory.labels(tenant, what).set(size)
-        self.counters.disk.set(stats.disk_bytes)
-        self.counters.memory.set(stats.memory_bytes)
-        self.counters.windows.set(stats.windows)
-        self.counters.syncs.set(stats.syncs)
-        self.counters.rollup_cache.set(self.pyramid.windows.bytes if self.pyramid.windows else 0)
-        try:
-            lags = self.pyramid.guard.look()
-        except Unavailable:  # where others roll, that is read from the store: the other figures are worth having without it
-            return
-        for lag in lags:
-            self.counters.rollup_pending.labels(lag.level).set(lag.pending)
-            self.counters.rollup_behind.labels(lag.level).set(lag.behind_us / SECOND)
-        self.counters.rollup_margin.set(min(lag.margin_us for lag in lags) / SECOND)
-
-
-def pressure_settings(config: Config) -> PressureSettings:
-    pressure = config.pressure
-    return PressureSettings(
-        max_bytes=config.pipeline.max_in_flight_mib << 20,
-        max_backfill_bytes=config.backfill.max_in_flight_mib << 20,
-        max_items=pressure.max_items,
-        high=pressure.high_percent / 100,
-        low=pressure.low_percent / 100,
-        stall_s=pressure.stall_s,
-        recover_s=pressure.recover_s,
-    )
-
-
-def hot_settings(config: Config) -> HotSettings:
-    hot = config.hot
-    return HotSettings(
-        reports_per_s=hot.reports_per_s,
-        declared_times=hot.declared_times,
-        share=hot.share_percent / 100,
-        share_from_per_s=hot.share_from_per_s,
-        least_per_s=hot.least_per_s,
-        cool_intervals=hot.cool_intervals,
-        sample=hot.sample_percent / 100,
-    )
-
-
-def heat_settings(config: Config) -> HeatSettings:
-    return HeatSettings(
-        tracked=config.hot.tracked,
-        least_per_s=config.hot.least_per_s,
-        interval_us=config.hot.interval_s * SECOND,
-        backlog_us=config.backfill.after_s * SECOND,
-    )
-
-
-def pyramid_settings(config: Config, *, rolls: bool, crew: bool = False) -> PyramidSettings:
-    lateness_us, settle_us = config.rollup.lateness_s * SECOND, config.rollup.settle_s * SECOND
-    several = CrewSettings(share_us=config.rollup.share_s * SECOND) if crew else None
-    if several:  # before that nothing of what was marked last is taken
-        settle_us = max(settle_us, several.ripe_us)
-    return PyramidSettings(
-        max_future_us=config.time.max_future_s * SECOND,
-        rolls=rolls,
-        rolling=RollingSettings(lateness_us=lateness_us, settle_us=settle_us),
-        windows=WindowSettings(
-            max_bytes=config.rollup.cache_mib << 20,
-            lateness_us=lateness_us,
-            late_us=config.backfill.after_s * SECOND,
-        ),
-        crew=several,
-    )
-
-
-def observed_settings(config: Config) -> ObservedSettings:
-    placement = config.placement
-    return ObservedSettings(
-        interval_us=placement.interval_s * SECOND,
-        fast_intervals=placement.fast_intervals,
-        slow_us=placement.slow_after_s * SECOND,
-        hold_us=placement.hold_s * SECOND,
-    )
-
-
-def dead_letter_settings(config: Config) -> DeadLetterSettings:
-    limits = config.dead_letters
-    return DeadLetterSettings(
-        enabled=bool(limits.enabled),
-        max_per_s=limits.max_per_s,
-        max_bytes_per_day=limits.max_mib_per_day << 20,
-        max_body_bytes=limits.max_body_kib << 10,
-        max_unpacked_bytes=config.http.max_body_mib << 20,
-        keep_us=limits.keep_days * DAY,
-    )
-
-
-def usage_settings(config: Config) -> UsageSettings:
-    usage = config.usage
-    return UsageSettings(
-        flush_s=float(usage.flush_s), keep_us=usage.keep_days * DAY, detail_us=min(usage.detail_days, usage.keep_days) * DAY
-    )
-
-
-def storage_settings(config: Config) -> StorageSettings:
-    return StorageSettings(refresh_s=float(config.usage.refresh_s), disk_ratio=config.usage.disk_percent / 100)
-
 
 def _process_name(clock: Clock) -> str:
     """Of this process, or of this time that it runs: none before or after it has it."""
@@ -538,60 +464,5 @@ def _count_rolled(counters: Counters, level: str, rolled: Rolled) -> None:
         counters.rolled.labels(level, "raw").inc(rolled.devices - rolled.from_minutes)
 
 
-def query_settings(config: Config) -> QuerySettings:
-    limits = config.query
-    return QuerySettings(
-        max_rows=limits.max_rows,
-        max_answer_bytes=limits.max_answer_mib << 20,
-        timeout_s=float(limits.timeout_s),
-        readers=2 if is_shared(config.store.url) else 1,
-    )
-
-
-def turn_settings(config: Config) -> TurnSettings:
-    query = config.query
-    return TurnSettings(
-        at_once=query.at_once,
-        long_at_once=query.long_at_once,
-        max_waiting=query.max_waiting,
-        max_wait_s=float(query.max_wait_s),
-    )
-
-
 def _refuse_reports() -> None:
     raise NotTheWriter("this process is not the store's writer: send reports to the one that serves it")
-
-
-class Housekeeper:
-    """Expiry and purging, in a thread of its own, now and then or when woken."""
-
-    def __init__(self, service: Service, every_s: float) -> None:
-        self._service, self._every_s = service, every_s
-        self._wake = threading.Event()
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="housekeeping")
-        self._thread.start()
-
-    def wake(self) -> None:
-        self._wake.set()
-
-    def stop(self) -> None:
-        self._stopping = True
-        self._wake.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopping:
-            try:
-                if self._service.leads():
-                    expired = self._service.engine.expire(self._service.clock.now_us())
-                    self._service.counters.dropped_windows.inc(expired.windows)
-                    self._service.purge()
-                self._service.learn_series()
-                self._service.pyramid.guard.look()
-            except WiderowError as error:
-                log.warning("housekeeping: %s", error)
-            except Exception:
-                log.exception("housekeeping failed; it is tried again in %s s", self._every_s)
-            self._wake.wait(self._every_s)
-            self._wake.clear()

@@ -32,6 +32,7 @@ from widerow.model.lane import Lane
 from widerow.model.tenant import BURST_S, LimitMode, Tenant
 from widerow.model.times import Clock
 from widerow.ops.counters import Counters
+from widerow.ops.recurring import Recurring
 
 log = logging.getLogger(__name__)
 
@@ -58,18 +59,14 @@ class Admission:
         self._controls, self._clock, self._counters, self._shares = controls, clock, counters, shares
         self._stored, self._heat = stored, heat
         self._gates: dict[str, _Gate] = {}
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._following = Recurring("admission", self._look, _EVERY_S, failing="what holds for devices is not up to date")
 
     def start(self) -> None:
         """Follow what is said of devices."""
-        self._thread = threading.Thread(target=self._run, name="admission")
-        self._thread.start()
+        self._following.start()
 
     def stop(self) -> None:
-        self._stop.set()
-        if self._thread:
-            self._thread.join()
+        self._following.stop()
         if self._shares:
             try:
                 self._shares.leave([name for name in self._gates if self._gates[name].buckets])
@@ -167,16 +164,8 @@ class Admission:
         over = np.arange(wanted) >= granted
         return _without(batch, over, refusals, "writes-limit", reason, Spent("writes_per_s", allowed, seen, wait_s))
 
-    def _run(self) -> None:
-        while not self._stop.wait(_EVERY_S):
-            try:
-                self._look()
-            except WiderowError as error:  # what was known goes on to hold
-                log.warning("what holds for devices, or what others were offered, could not be read: %s", error)
-            except Exception:
-                log.exception("what holds for devices, or what others were offered, could not be read")
-
     def _look(self) -> None:
+        """Read what holds for devices, and what others were offered. If that fails, what was known goes on to hold."""
         names = list(self._gates)
         if self._shares:
             self._shares.exchange({name: self.offered_per_s(name) for name in names if self._gates[name].buckets})

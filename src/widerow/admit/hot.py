@@ -11,7 +11,6 @@ Rule 3: what somebody pinned or forbade is left alone.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -25,6 +24,7 @@ from widerow.model.hot import DEFAULT_MODES, Step, StepMode
 from widerow.model.tenant import Tenant
 from widerow.model.times import MINUTE, SECOND, Clock
 from widerow.ops.counters import Counters
+from widerow.ops.recurring import Recurring
 from widerow.telemetry.placement import FIRST_EPOCH, Epoch, following
 from widerow.telemetry.places import Places
 
@@ -100,21 +100,15 @@ class HotDevices:
         self._seen: dict[tuple[str, str], _Seen] = {}
         self._profiles: dict[str, _Profiles] = {}
         self._gauged: set[str] = set()
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._judging = Recurring(
+            "hot-devices", self.look, heat.interval_us / SECOND, failing="hot devices were not looked for"
+        )
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="hot-devices", daemon=True)
-        self._thread.start()
+        self._judging.start()
 
     def stop(self) -> None:
-        self._stopping.set()
-        if self._thread:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(self.heat.settings.interval_us / SECOND):
-            self.look()
+        self._judging.stop()
 
     # -- judging
 

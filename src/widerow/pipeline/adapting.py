@@ -10,7 +10,6 @@ Rule 2: buckets are made wider only while a tenant has not too many epochs: ever
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Sequence
 from itertools import chain, islice
 
@@ -19,6 +18,7 @@ from widerow.model.device import Profile
 from widerow.model.errors import WiderowError
 from widerow.model.times import MINUTE, SECOND, Clock, format_duration
 from widerow.ops.counters import Counters
+from widerow.ops.recurring import Recurring
 from widerow.telemetry.observed import Rate, is_held, observed_epoch
 from widerow.telemetry.placement import Epoch
 from widerow.telemetry.places import DeviceStates, Places
@@ -38,20 +38,13 @@ class Adapting:
 
     def __init__(self, places: Places, devices: Devices, clock: Clock, counters: Counters, *, every_s: float) -> None:
         self._places, self._devices, self._clock, self._counters = places, devices, clock, counters
-        self._every_s = every_s
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="adapt-buckets", daemon=True)
+        self._looking = Recurring("adapt-buckets", self.look, every_s, failing="buckets were not looked at")
 
     def start(self) -> None:
-        self._thread.start()
+        self._looking.start()
 
     def stop(self) -> None:
-        self._stopping.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(self._every_s):
-            self.look()
+        self._looking.stop()
 
     def look(self) -> int:
         """One pass over all tenants; gives the number of epochs added. What fails is tried again by the next one."""
@@ -79,7 +72,7 @@ class Adapting:
         profiles = {device.name: device.profile for device in self._devices.some(tenant, [names[d] for d in ids])}
         added = 0
         for d in ids:
-            if self._stopping.is_set():
+            if self._looking.stopping:
                 break
             if names[d] in profiles:  # else it is gone
                 added += self._decide(tenant, names[d], profiles[names[d]], state.observed.peak(d))

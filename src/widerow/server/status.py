@@ -53,7 +53,7 @@ def ready(call: Call) -> Answer:
 
 
 def exposition(call: Call) -> Answer:
-    call.service.refresh_gauges()
+    call.service.gauges.refresh()
     return Answer(200, call.service.counters.exposition(), "text/plain; version=0.0.4; charset=utf-8")
 
 

@@ -26,6 +26,7 @@ from widerow.model.errors import WiderowError
 from widerow.model.lane import Lane
 from widerow.model.names import Coded, Names
 from widerow.model.times import DAY, HOUR, MS, SECOND, Clock, bucket_start, whole_ms
+from widerow.ops.recurring import Recurring
 from widerow.schema.table import Table
 from widerow.schema.usage import USAGE
 
@@ -75,9 +76,9 @@ class Recorder:
         self._hours: dict[tuple[str, int], _Hour] = {}
         self._written: defaultdict[str, int] = defaultdict(int)
         self._last_us = 0
-        self._wake = threading.Event()
-        self._stopping = False
-        self._thread: threading.Thread | None = None
+        self._flushes = Recurring(
+            "usage", self.flush, self._settings.flush_s, failing="usage is not written, and will be with the next flush"
+        )
 
     # -- recording
 
@@ -242,27 +243,14 @@ class Recorder:
     # -- the thread
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="usage")
-        self._thread.start()
+        self._flushes.start()
 
     def close(self) -> None:
         """Flush for the last time, and stop."""
-        self._stopping = True
-        self._wake.set()
-        if self._thread:
-            self._thread.join()
-        self._try_flush()
-
-    def _run(self) -> None:
-        while not self._stopping:
-            self._wake.wait(self._settings.flush_s)
-            if not self._stopping:
-                self._try_flush()
-
-    def _try_flush(self) -> None:
+        self._flushes.stop()
         try:
             self.flush()
         except WiderowError as error:
-            log.warning("usage is not written, and will be with the next flush: %s", error)
+            log.warning("the last seconds of usage are lost: %s", error)
         except Exception:
-            log.exception("usage is not written, and will be with the next flush")
+            log.exception("the last seconds of usage are lost")

@@ -23,6 +23,7 @@ from widerow.model.arrays import Flags, Ints
 from widerow.model.errors import WiderowError
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, Clock, TimeSpan, bucket_start
+from widerow.ops.recurring import Recurring
 from widerow.rollup.counts import TOTAL_NAMES, Counts
 from widerow.rollup.store import kept
 from widerow.schema.rollups import DAYS, HOURS, MINUTES, Level, rollups
@@ -110,9 +111,9 @@ class StorageUse:
         self._read: dict[str, _Read] = {}
         self._measured = _Measured()
         self._lock = threading.Lock()
-        self._wake = threading.Event()
-        self._stopping = False
-        self._thread: threading.Thread | None = None
+        self._following = Recurring(
+            "storage-use", self.refresh, self._settings.refresh_s, failing="what tenants have stored is not up to date"
+        )
 
     # -- asking
 
@@ -121,7 +122,7 @@ class StorageUse:
         followed = self._followed.get(tenant.name)
         if followed is None:
             followed = self._followed.setdefault(tenant.name, _Followed(tenant, self._clock.now_us()))
-            self._wake.set()
+            self._following.wake()
         followed.tenant, followed.asked_us = tenant, self._clock.now_us()
         if followed.levels is None:
             return 0
@@ -233,20 +234,10 @@ class StorageUse:
     # -- the thread
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="storage-use")
-        self._thread.start()
+        self._following.start()
 
     def stop(self) -> None:
-        self._stopping = True
-        self._wake.set()
-        if self._thread:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopping:
-            self._wake.wait(self._settings.refresh_s)
-            self._wake.clear()
-            self.refresh()
+        self._following.stop()
 
     def refresh(self) -> None:
         """Read again what is followed."""
