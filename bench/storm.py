@@ -16,12 +16,14 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
 from bench.ingest import RATE_LINES, feed_of, warm_up_requests
 from bench.lib.api import counter, series_path, stored_points
 from bench.lib.figures import Figures
+from bench.lib.linefeed import Feed
 from bench.lib.server import Server
 
 from widerow.model.times import HOUR, MINUTE, SECOND
@@ -102,25 +104,32 @@ def one_pair(options: argparse.Namespace) -> _Pair:
         feed = feed_of(server, live, "line", RATE_LINES, options.rate)
         warm = feed.run(connections=options.connections, requests=warm_up_requests(feed.load) // 2)
         _register(server, options)
-        without = feed.run(connections=options.connections, seconds=options.seconds, rate=options.rate)
+        calm_until_s = time.monotonic() + options.seconds
+        without, before = _live(feed, options, lambda: time.monotonic() < calm_until_s)
         stop_us = time.time_ns() // 1000 - HOUR - MINUTE
         storm = _start_storm(server, options, stop_us)
-        with_storm, live_reports = Latencies(), warm.reports + without.reports
         deadline_s = time.monotonic() + _LONGEST_S
-        while storm.poll() is None:
-            if time.monotonic() > deadline_s:
-                storm.kill()
-                raise RuntimeError(f"the backlog is not in after {_LONGEST_S:g} s")
-            part = feed.run(connections=options.connections, seconds=_SLICE_S, rate=options.rate)
-            with_storm.merge(part.latencies)
-            live_reports += part.reports
+        with_storm, during = _live(feed, options, lambda: storm.poll() is None and time.monotonic() < deadline_s)
+        if storm.poll() is None:
+            storm.kill()
+            raise RuntimeError(f"the backlog is not in after {_LONGEST_S:g} s")
         out, _ = storm.communicate()
         told = json.loads(out)
         if storm.returncode:
             raise RuntimeError(f"the storm met with something else than acknowledgement or refusal: {told}")
         backlog = backlog_of(options, stop_us)
-        check(server, backlog, live_reports)
-        return _Pair(without.latencies, with_storm, told["wall_s"], told["refusals"], server.rss_peak_mib())
+        check(server, backlog, warm.reports + before + during)
+        return _Pair(without, with_storm, told["wall_s"], told["refusals"], server.rss_peak_mib())
+
+
+def _live(feed: Feed, options: argparse.Namespace, goes_on: Callable[[], bool]) -> tuple[Latencies, int]:
+    """Live traffic in short runs: how long it took, and the reports. With and without the storm it is sent alike."""
+    latencies, reports = Latencies(), 0
+    while goes_on():
+        part = feed.run(connections=options.connections, seconds=_SLICE_S, rate=options.rate)
+        latencies.merge(part.latencies)
+        reports += part.reports
+    return latencies, reports
 
 
 def _register(server: Server, options: argparse.Namespace) -> None:

@@ -88,8 +88,8 @@ class Site:
         plan, marks = self.telemetry.plan(self.tenant, batch), self.marks.plan(self.tenant.name, batch)
         # A write that fails leaves whole earlier entries: here the marks alone.
         self.engine.write([*marks.changes, *plan.changes] if written else marks.changes)
-        if not written:
-            self.telemetry.failed(plan)
+        if written:
+            self.telemetry.written(plan)
         self.windows.add(self.tenant.name, plan.reports, fresh=fresh, written=written)
         self.marks.settle(marks, written=written)
 

@@ -276,9 +276,9 @@ def test_old_reports_take_the_lane_of_backlog_and_live_ones_beside_them_do_not(
     seen: list[tuple[Lane, int]] = []
     real = service.pipeline._sink.commit
 
-    def watched(work: Sequence[tuple[str, list[Job]]], settle: Settle) -> None:
+    def watched(work: Sequence[tuple[str, list[Job]]], settle: Settle, give_way: Callable[[], None]) -> None:
         seen.extend((job.lane, len(job.batch)) for _, jobs in work for job in jobs if job.batch is not None)
-        real(work, settle)
+        real(work, settle, give_way)
 
     monkeypatch.setattr(service.pipeline._sink, "commit", watched)
     old = [f"m,device=b x={i} {now - HOUR - 1 - i}" for i in range(3)]

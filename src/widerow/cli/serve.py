@@ -143,7 +143,7 @@ def warm_up() -> None:
     gc.set_threshold(100_000, 20, 100)
     # A thread that wants the GIL waits for so long before it is given way. Acknowledging takes half a dozen turns, so with
     # Python's 5 ms a roll in the background costs a report tens of milliseconds.
-    sys.setswitchinterval(0.0005)
+    sys.setswitchinterval(0.0001)
 
 
 def obey_signals() -> None:

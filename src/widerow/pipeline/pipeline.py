@@ -23,6 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -39,7 +40,7 @@ from widerow.ops.counters import Counters
 from widerow.pipeline.check import check
 from widerow.pipeline.dead_letters import FILED_CODES, DeadLetters
 from widerow.pipeline.job import Job, Outcome, Sink
-from widerow.pipeline.lanes import Lanes
+from widerow.pipeline.lanes import Lanes, Work
 from widerow.pipeline.pieces import pieces
 from widerow.pipeline.queue import FairQueue
 from widerow.usage.record import Recorder
@@ -64,6 +65,14 @@ class PipelineSettings:
     max_backfill_bytes: int = 64 << 20
     backfill_share: float = 0.25
     """Of the committer's time, while live reports come."""
+
+
+@dataclass(slots=True)
+class _Told:
+    """What was told of a commit: whether something was made durable, or could not be."""
+
+    worked: bool = False
+    failed: bool = False
 
 
 class Pipeline:
@@ -96,12 +105,14 @@ class Pipeline:
             quantum_bytes=_QUANTUM_BYTES,
             setting="half of backfill.max_in_flight_mib",
         )
-        self._batches = Lanes(max_tenant_bytes=settings.max_tenant_in_flight_bytes, share=settings.backfill_share)
+        self._batches = Lanes(
+            max_tenant_bytes=settings.max_tenant_in_flight_bytes,
+            share=settings.backfill_share,
+            backlog_bytes=sink.backlog_bytes,
+        )
         self._decoders = [threading.Thread(target=self._decode_loop, name=f"decode-{i}") for i in range(settings.decoders)]
         self._decoders.append(threading.Thread(target=self._decode_backlog_loop, name="decode-backlog"))
         self._committer = threading.Thread(target=self._commit_loop, name="commit")
-        self._worked = self._failed = False
-        """Of the commit under way: whether something was made durable, or could not be."""
         for thread in (*self._decoders, self._committer):
             thread.start()
 
@@ -241,31 +252,39 @@ class Pipeline:
         if self._settings.share_core:
             stay_on(shared_core(allowed_cores()))
         while work := self._batches.take():
-            started = time.perf_counter()
-            self._failed = self._worked = False
-            try:
-                self._sink.commit(work, self._settled)
-            except Exception:  # a sink answers for every job, whatever happens; the thread must go on
-                log.exception("a commit failed without an answer")
+            self._commit(work, self._give_way if self._batches.is_backlog else _go_on)
             self._batches.done()
-            if self._worked:
-                self.pressure.worked()
-            elif self._failed:
-                self.pressure.failed()
-            self._counters.commits.inc()
-            self._counters.commit_seconds.observe(time.perf_counter() - started)
 
-    def _settled(self, job: Job, refused: Sequence[Refusal], error: WiderowError | None) -> None:
+    def _give_way(self) -> None:
+        """Backlog is being committed: live reports that came meanwhile are first."""
+        while work := self._batches.take_live():
+            self._commit(work, _go_on)
+            self._batches.live_done()
+
+    def _commit(self, work: Work, give_way: Callable[[], None]) -> None:
+        started, told = time.perf_counter(), _Told()
+        try:
+            self._sink.commit(work, partial(self._settled, told), give_way)
+        except Exception:  # a sink answers for every job, whatever happens; the thread must go on
+            log.exception("a commit failed without an answer")
+        if told.worked:
+            self.pressure.worked()
+        elif told.failed:
+            self.pressure.failed()
+        self._counters.commits.inc()
+        self._counters.commit_seconds.observe(time.perf_counter() - started)
+
+    def _settled(self, told: _Told, job: Job, refused: Sequence[Refusal], error: WiderowError | None) -> None:
         """What became of a job that was given to the sink."""
         assert job.batch is not None
         self._batches.release(job)
         if error:
             # Not being the writer is no fault of the store, nor is what a tenant sent.
-            self._failed |= isinstance(error, Unavailable) and not isinstance(error, NotTheWriter)
+            told.failed |= isinstance(error, Unavailable) and not isinstance(error, NotTheWriter)
             self._record(job, Outcome(error=error))
             self._answer(job, Outcome(error=error))
         else:
-            self._worked = True
+            told.worked = True
             self._finish(job, len(job.batch), refused)
 
     def _finish(self, job: Job, decoded: int, refused: Sequence[Refusal]) -> None:
@@ -345,6 +364,10 @@ class Pipeline:
             log.exception("filing dead letters failed")
             return unexpected(failure)
         return None
+
+
+def _go_on() -> None:
+    """Live reports give way to nobody."""
 
 
 def _values(batch: Batch, refused: Sequence[Refusal]) -> int:

@@ -2,6 +2,8 @@
 
 A tenant that fails before the write fails alone. Where processes share a store, `may_write` is asked once more before each
 commit: what waits when the writer's lease runs out is refused, what is being written ends as it will (see `catalog.lease`).
+Between its steps a commit gives way, so others may be planned and written while it is under way: each step leaves behind
+what is so, and nothing that will be so when the next one is done.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from widerow.ops.counters import Counters
 from widerow.pipeline.apportion import refusals_by_job, series_refusal, without_unregistered
 from widerow.pipeline.attach import attached
 from widerow.pipeline.job import Job, Settle
+from widerow.pipeline.lanes import PIECE_BYTES
 from widerow.rollup.marks import MarkPlan
 from widerow.rollup.pyramid import Pyramid
 from widerow.schema.table import Table
@@ -35,6 +38,8 @@ log = logging.getLogger(__name__)
 
 class StoreSink:
     """Writes to a store, and tells the pyramid what it wrote."""
+
+    backlog_bytes = PIECE_BYTES
 
     def __init__(
         self,
@@ -51,8 +56,11 @@ class StoreSink:
         self._clock, self._counters = clock, counters
         self._pyramid, self._may_write = pyramid, may_write
 
-    def commit(self, work: Sequence[tuple[str, list[Job]]], settle: Settle) -> None:
+    def commit(
+        self, work: Sequence[tuple[str, list[Job]]], settle: Settle, give_way: Callable[[], None] = lambda: None
+    ) -> None:
         groups = [self._prepare(tenant, jobs) for tenant, jobs in work]
+        give_way()
         changes: list[tuple[Table, Rows]] = [change for group in groups for change in group.changes()]
         error: WiderowError | None = None
         try:
@@ -64,6 +72,7 @@ class StoreSink:
             error = unexpected(failure)
         if error:
             self._counters.commit_failures.labels(error.code).inc()
+        give_way()
         for group in groups:
             self._acknowledge(group, error, settle)
 
@@ -123,9 +132,7 @@ class StoreSink:
                 error = failure
         if group.series and error:
             self._catalog.series.forget(group.tenant)
-        if group.plan and error:
-            self._take_back(group.plan)
-        elif group.plan:
+        if group.plan and not error:
             self._observe(group.plan)
         for job, refused in zip(group.jobs, refusals_by_job(group.jobs, group.refusals), strict=True):
             settle(job, refused, error)
@@ -135,12 +142,6 @@ class StoreSink:
             self._telemetry.written(plan)
         except Exception:  # the reports are durable all the same
             log.exception("what was written could not be observed")
-
-    def _take_back(self, plan: Plan) -> None:
-        try:
-            self._telemetry.failed(plan)
-        except Exception:  # the store does not answer at all; the senders must hear of it, and the thread go on
-            log.exception("a failed plan could not be taken back")
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ without a mark would never be rolled.
 Rule 2: what was marked and not yet taken for rolling is not marked again: one row an hour for each device.
 Rule 3: `take` waits for the writes that were planned before it. So what is read after it holds every report that relied on a
 mark it took; reports planned later bring marks of their own, with greater versions, which `finish` leaves alone.
-Rule 4: writes are settled one after another, as the committer does: a plan never relies on a mark whose write failed.
+Rule 4: a plan relies on marks that are durable, and on no others: others may be planned and written while it is under way.
 Where several processes write, nobody learns what others take: rules 2 and 3 go by the age of marks instead (see `crew`).
 """
 
@@ -52,7 +52,13 @@ class MarkPlan:
 
     changes: list[tuple[Table, Rows]]
     tenant: str
+    table: NameTable
     ids: Codes
+    """Of the devices that are marked, in that table, ..."""
+    marked_us: Ints
+    """... for which hour, ..."""
+    version_us: int
+    """... and when."""
     generation: int
     relied_us: int
     """When the oldest of the marks was written that the reports rely on."""
@@ -112,12 +118,25 @@ class Marks:
             fresh = np.zeros(len(batch), np.bool_)
             self._last_us = version_us = max(self._last_us, whole_ms(self._clock.now_us()))
             oldest_us = version_us - self._crew.share_us if self._crew else 0
+            before = known.hour_us[ids], known.at_us[ids]
             relied_us = _mark_fresh(ids, hour_us, known.hour_us, known.at_us, version_us, oldest_us, fresh)
+            known.hour_us[ids], known.at_us[ids] = before  # until they are durable
             self._under_way[self._generation] = self._under_way.get(self._generation, 0) + 1
             for hour in [int(hour_us[0])] if _all_same(hour_us) else np.unique(hour_us).tolist():
                 self._written_us[tenant, hour] = version_us
             rows = np.flatnonzero(fresh)
-            plan = MarkPlan([], tenant, ids[rows], self._generation, relied_us, batch.device, hour_us)
+            plan = MarkPlan(
+                changes=[],
+                tenant=tenant,
+                table=known.table,
+                ids=ids[rows],
+                marked_us=hour_us[rows],
+                version_us=version_us,
+                generation=self._generation,
+                relied_us=relied_us,
+                device=batch.device,
+                hour_us=hour_us,
+            )
             device = batch.device.take(rows)
             shard = shards_of(device.names)[device.codes] if len(rows) else np.zeros(0, np.int64)
             known.shard[plan.ids] = shard
@@ -151,8 +170,10 @@ class Marks:
 
     def _settle(self, plan: MarkPlan, *, written: bool) -> None:
         with self._lock:
-            if not written:
-                self._marked[plan.tenant].hour_us[plan.ids] = -1
+            known = self._marked[plan.tenant]
+            # Of another generation somebody may have taken them.
+            if written and plan.generation == self._generation and plan.table is known.table:
+                known.hour_us[plan.ids], known.at_us[plan.ids] = plan.marked_us, plan.version_us
             left = self._under_way[plan.generation] - 1
             if left:
                 self._under_way[plan.generation] = left
@@ -170,6 +191,7 @@ class Marks:
     def distrust(self) -> None:
         """Another process may have worked off marks that this one takes for there: mark everything anew."""
         with self._lock:
+            self._generation += 1
             for known in self._marked.values():
                 known.hour_us[:] = -1
 

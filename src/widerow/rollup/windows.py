@@ -201,7 +201,7 @@ class Windows:
         now_us = self._clock.now_us()
         for each in rows:
             part = self._without_late(tenant, each, now_us)
-            if not len(part):
+            if part is None:
                 continue
             chunk = _Chunk.of(part, now_us, fresh)
             with self._lock:
@@ -212,13 +212,18 @@ class Windows:
             if not kept:  # its reports are let go at once: what is remembered is bounded by the number of devices
                 self.spoil(tenant, *_device_hours(part))
 
-    def _without_late(self, tenant: str, rows: Rows, now_us: int) -> Rows:
+    def _without_late(self, tenant: str, rows: Rows, now_us: int) -> Rows | None:
         """Backlog is let go at once: its minutes do not rest while devices come back, and would all wait here, in pieces."""
+        if not len(rows):
+            return None
         if not self._settings.late_us:
             return rows
         late = np.asarray(rows.keys["event_us"]) < now_us - self._settings.late_us
         if not late.any():
             return rows
+        if late.all():
+            self.spoil(tenant, *_device_hours(rows))
+            return None
         self.spoil(tenant, *_device_hours(rows.take(late)))
         return rows.take(~late)
 
@@ -400,7 +405,8 @@ def _device_hours(rows: Rows) -> tuple[Coded, Ints]:
     device, time_us = rows.keys["device_id"], np.asarray(rows.keys["event_us"])
     assert isinstance(device, Coded)
     hour_us = time_us - time_us % HOUR
-    first = np.unique(np.stack([device.codes, hour_us // HOUR]), axis=1, return_index=True)[1]
+    # As one number: `unique` over two columns takes ten times as long.
+    first = np.unique((device.codes.astype(np.int64) << 32) + hour_us // HOUR, return_index=True)[1]
     return device.take(first), hour_us[first]
 
 

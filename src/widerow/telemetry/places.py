@@ -42,7 +42,9 @@ class DeviceStates:
         self.newest = np.zeros(0, np.int32)
         """The newest epoch, as a row of the four columns below."""
         self.seen_us = np.zeros(0, np.int64)
-        """The version of the `last_seen` row written last; -1: not known."""
+        """The version of the `last_seen` row that is durable; -1: not known."""
+        self.forgotten = 0
+        """How often that was forgotten of a device: what was planned before says nothing about it."""
         self.epochs: dict[int, list[Epoch]] = {}
         self.count = 1
         """Epochs in the columns, of all devices. The first is what holds before any was recorded."""
@@ -73,6 +75,11 @@ class DeviceStates:
 
     def id_of(self, device: str) -> int:
         return int(self.ids(Names.of((device,)))[0])
+
+    def forget_seen(self, device: int | slice = slice(None)) -> None:
+        """What is in the store of a device, or of all, may have changed. By who holds the lock."""
+        self.seen_us[device] = -1
+        self.forgotten += 1
 
     def add_epoch(self, device: str, epoch: Epoch) -> None:
         d = self.id_of(device)
@@ -139,7 +146,7 @@ class Places:
         """Another process has written to the store: every device is seen anew. Epochs are followed as always."""
         for state in list(self._states.values()):
             with state.lock:
-                state.seen_us[:] = -1
+                state.forget_seen()
 
     def epochs(self, tenant: str, device: str) -> list[Epoch]:
         """The recorded epochs of a device, oldest first."""
@@ -232,19 +239,30 @@ def place_batch(state: DeviceStates, device: Codes, time_us: Ints) -> Placed:
     return Placed(bucket, sub_bucket, epoch)
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """`last_seen` rows of a plan: the devices, the versions, and how often something was forgotten until then."""
+
+    ids: Ints
+    version_us: Ints
+    forgotten: int
+
+
 def newly_seen(
     state: DeviceStates, tenant: str, batch: Batch, device: Codes, placed: Placed, keep_us: Ints
-) -> tuple[Rows, Ints]:
-    """`last_seen` rows for the devices that entered a newer bucket, and their ids (to forget, should the write fail).
+) -> tuple[Rows, Seen]:
+    """`last_seen` rows for the devices that entered a newer bucket, and what `seen` is told when they are durable.
 
     A bucket's version is its start, or the start of its epoch where that is later: so the newest event wins across epochs.
     """
     version = np.maximum(placed.bucket, state.from_us[placed.epoch])
     newest = np.zeros(len(device), np.bool_)
     with state.lock:
+        forgotten, before = state.forgotten, state.seen_us[device]
         _mark_newer(device, version, state.seen_us, newest)
+        state.seen_us[device] = before  # nobody may rely on rows that are not written yet
     if not newest.any():
-        return _NOBODY, _NO_IDS
+        return _NOBODY, Seen(_NO_IDS, _NO_IDS, forgotten)
     rows = np.flatnonzero(newest)
     # A device may enter two buckets in one batch; the engine keeps the row with the greater version.
     codes = batch.device.codes[rows]
@@ -263,7 +281,15 @@ def newly_seen(
         np.full(n, NEVER),
         cells,
     )
-    return seen, device[rows].astype(np.int64)
+    return seen, Seen(device[rows].astype(np.int64), version[rows], forgotten)
+
+
+def note_seen(state: DeviceStates, seen: Seen) -> None:
+    """These rows are durable."""
+    if len(seen.ids):
+        with state.lock:
+            if seen.forgotten == state.forgotten:
+                np.maximum.at(state.seen_us, seen.ids, seen.version_us)
 
 
 @kernel

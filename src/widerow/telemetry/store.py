@@ -1,7 +1,8 @@
 """Telemetry in the `rows` layout: every report is a row, readable with any client of its store.
 
 Writing is in two steps so that the pipeline can commit many tenants at once: `plan` turns a batch into changes, the
-engine writes them, and `failed` takes back what the plan assumed. Reading clamps to the tenant's retention: the engine
+engine writes them, and `written` is told. Nothing relies on a plan that was not written, so one that fails leaves no trace,
+and others may be planned and written meanwhile. Reading clamps to the tenant's retention: the engine
 keeps data a while longer than it may be read (`GUARD_US`), for rolls that come late.
 """
 
@@ -26,7 +27,7 @@ from widerow.schema.tables import LAST_SEEN, telemetry
 from widerow.telemetry.erasure import EVER, Erasure, Mark, drop_erased_reports, drop_erased_rows
 from widerow.telemetry.observed import ObservedSettings
 from widerow.telemetry.placement import Epoch, Place, partitions, segments
-from widerow.telemetry.places import Places, newly_seen, place_batch
+from widerow.telemetry.places import DeviceStates, Places, Seen, newly_seen, note_seen, place_batch
 
 _FEWEST_BUCKETS, _MOST_BUCKETS = 2, 8
 """How many buckets one scan reads: an hour that does not begin on the hour lies in two. Whoever reads on, reads more."""
@@ -52,8 +53,10 @@ class Plan:
     kept: int
     reports: list[Rows]
     """Those of the changes that are reports."""
-    seen: Ints
-    """Ids of the devices whose `last_seen` row is among the changes."""
+    state: DeviceStates
+    """What was known of the devices, by id, ..."""
+    seen: Seen
+    """... and the `last_seen` rows among the changes."""
     device: Codes
     """The id of each report's device, ..."""
     batch: Batch
@@ -100,34 +103,24 @@ class Telemetry:
             "event_us": batch.time_us,
         }
         rows = Rows(keys, batch.version_us, expire_us, batch.cells)
-        seen, ids = newly_seen(state, tenant.name, batch, device, placed, keep_us)
+        rows_seen, seen = newly_seen(state, tenant.name, batch, device, placed, keep_us)
         changes = [(self.table(k), part) for k, part in _by_class(rows, keep_us)]
         reports = [part for _, part in changes]
-        if len(seen):
-            changes.append((LAST_SEEN, seen))
-        return Plan(tenant.name, changes, refusals, len(batch), reports, ids, device, batch)
+        if len(rows_seen):
+            changes.append((LAST_SEEN, rows_seen))
+        return Plan(tenant.name, changes, refusals, len(batch), reports, state, seen, device, batch)
 
     def written(self, plan: Plan) -> None:
-        """The plan was written: what devices send is measured by what was kept."""
-        state = self.places.known_state(plan.tenant)
+        """The plan is durable: where devices were last seen is known, and what they send is measured by what was kept."""
+        state = plan.state
+        note_seen(state, plan.seen)
         with state.lock:
             state.observed.observe(plan.device, plan.batch, state.newest, state.width_us, state.subs)
-
-    def failed(self, plan: Plan) -> None:
-        """The plan was not written: what it said of last-seen buckets is not so."""
-        if len(plan.seen):
-            state = self.places.known_state(plan.tenant)  # a store that fails cannot be asked
-            with state.lock:
-                state.seen_us[plan.seen] = -1
 
     def write(self, tenant: Tenant, batch: Batch) -> Plan:
         """Plan and write in one step; durable on return."""
         plan = self.plan(tenant, batch)
-        try:
-            self._engine.write(plan.changes)
-        except BaseException:
-            self.failed(plan)
-            raise
+        self._engine.write(plan.changes)
         self.written(plan)
         return plan
 
@@ -283,7 +276,7 @@ class Telemetry:
         state = self.places.state(tenant)
         d = state.id_of(device)
         with state.lock:  # a device that reports again is seen again
-            state.seen_us[d] = -1
+            state.forget_seen(d)
 
 
 def kept_us(tenant: Tenant, time_us: Ints) -> Ints:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 
 _RECOUNT_S = 60.0
 """How often the number of partitions is asked for again. Meanwhile devices stay where they were, which does no harm."""
+_STEP_S = 0.005
+"""For how long Kafka's word is waited for before somebody else may have a turn."""
 _GRACE_S = 5.0
 """How much longer than librdkafka says we wait for its word."""
 
@@ -50,6 +52,8 @@ class Registry(Protocol):
 
 class KafkaSink:
     """Sends to Kafka. One thread commits; see `Sink`."""
+
+    backlog_bytes = 64 << 10
 
     def __init__(self, config: Config, clock: Clock, counters: Counters, registry: Registry | None = None) -> None:
         """`registry`: who is asked for the devices of tenants that do not register them by themselves; None: nobody."""
@@ -67,7 +71,9 @@ class KafkaSink:
         except KafkaException as error:
             raise failure("Kafka's producer cannot be set up", error) from error
 
-    def commit(self, work: Sequence[tuple[str, list[Job]]], settle: Settle) -> None:
+    def commit(
+        self, work: Sequence[tuple[str, list[Job]]], settle: Settle, give_way: Callable[[], None] = lambda: None
+    ) -> None:
         sending = _Sending(settle)
         deadline_s = time.monotonic() + self._kafka.send_timeout_s + _GRACE_S
         for _, jobs in work:  # one that fails fails alone
@@ -83,7 +89,8 @@ class KafkaSink:
                 for message, owners in messages:
                     self._send(message, owners, headers, sending, deadline_s)
         while sending.waiting and time.monotonic() < deadline_s:
-            self._producer.poll(0.05)
+            self._producer.poll(_STEP_S)
+            give_way()
         if sending.waiting:
             self._start_over("it does not say what became of messages")
         sending.end()
