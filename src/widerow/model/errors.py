@@ -30,6 +30,15 @@ class WiderowError(Exception):
 
     code = "error"
 
+    def forget_where(self) -> None:
+        """For an error that is handed on as a value. What it was raised through holds whatever was at hand there, often the
+        error itself: a ring that only the garbage collector opens, and nothing else runs while it does.
+        """
+        error: BaseException | None = self
+        while error is not None:
+            error.__traceback__ = None
+            error = error.__cause__ or error.__context__
+
 
 class Rejected(WiderowError):
     """What was sent or asked cannot be accepted as it is. `code` says why; retrying unchanged does not help."""

@@ -342,6 +342,8 @@ class Pipeline:
     def _answer(self, job: Job, outcome: Outcome) -> None:
         if job.permit is not None:
             self.pressure.release(job.permit)
+        if outcome.error:
+            outcome.error.forget_where()
         job.done(outcome)
 
     def _filed(self, job: Job, refusals: Sequence[Refusal], error: WiderowError | None = None) -> WiderowError | None:
