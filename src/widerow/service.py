@@ -154,6 +154,7 @@ class Service:
                 keeper = leases.keep(engine, clock, length_us=config.store.lease_s * SECOND, say=say, crew=crew)
             bring_up(engine)
             counters = Counters()
+            pressure = Pressure(pressure_settings(config), counters)
             catalog = Catalog(
                 engine,
                 clock,
@@ -176,6 +177,7 @@ class Service:
                 clock,
                 pyramid_settings(config, rolls=rolls and writes and bool(config.rollup.enabled), crew=bool(crew) and shared),
                 may_roll=may_write,
+                urgent=pressure.is_live,
                 rolled=lambda level, rolled: _count_rolled(counters, level, rolled),
                 **({"told": told(counters)} if told else {}),
             )
@@ -215,7 +217,7 @@ class Service:
                 ),
                 may_write,
                 dead_letters,
-                Pressure(pressure_settings(config), counters),
+                pressure,
                 None if crew else admission,
                 usage,
             )
@@ -241,7 +243,7 @@ class Service:
                 usage,
                 recorded,
                 storage,
-                Turns(turn_settings(config), counters),
+                Turns(turn_settings(config), counters, urgent=pressure.is_live),
                 hot,
                 keeper,
             )

@@ -144,27 +144,38 @@ def test_a_long_one_is_not_starved_by_short_ones_of_its_own_tenant() -> None:
     assert had > 5
 
 
-def test_long_ones_rest_while_the_process_is_late_and_short_ones_do_not() -> None:
-    room = Room()
-
-    def rested_s(turn: Turn, lag_s: float) -> float:
-        room.turns.lag_s = lag_s
-        room.works(turn, 0.03)
-        return max(0.0, turn.rest_until_s - room.now_s)
-
-    short, heavy = room.ask("a"), room.ask("b")
-    assert rested_s(short, 1.0) == 0
-    room.works(heavy, LONG_S)
-    for lag_s, part in ((0.0, 0), (0.001, 0), (0.003, 1), (0.005, 2), (10.0, 4)):
-        room.now_s = max(room.now_s, heavy.rest_until_s)
-        assert rested_s(heavy, lag_s) == pytest.approx(part * 0.03, abs=1e-6)
-    began_s = time.monotonic()
-    turns = Turns(TurnSettings(slice_s=0.0, long_s=0.0), Counters())
-    turns.lag_s = 10.0
+def test_long_ones_give_way_to_what_is_urgent_and_short_ones_do_not() -> None:
+    urgent = True
+    turns = Turns(TurnSettings(long_s=0.02), Counters(), urgent=lambda: urgent)
     turn = turns.ask("a", lambda _: None, _fail)
-    time.sleep(0.01)
-    turn.tick()
-    assert time.monotonic() - began_s >= 5 * 0.01
+    began_s = time.monotonic()
+    turn.breathe()
+    assert time.monotonic() - began_s < 0.01, "it is short"
+    time.sleep(0.021)
+    began_s = time.monotonic()
+    turn.breathe()
+    assert 0.018 < time.monotonic() - began_s < 1.0, "it rests for as long as may be"
+    time.sleep(0.021)
+    urgent = False
+    began_s = time.monotonic()
+    turn.breathe()
+    assert time.monotonic() - began_s < 0.01, "nobody else wants anything"
+
+
+def test_long_ones_give_way_to_short_ones_of_whomever() -> None:
+    room = Room()
+    heavy = room.ask("a")
+    assert room.turns.is_urgent(), "it is short itself, so far"
+    room.now_s += LONG_S
+    assert room.turns.has_become_long(heavy)
+    assert heavy.long
+    assert not room.turns.is_urgent()
+    short = room.ask("a")
+    assert room.turns.is_urgent()
+    short.end()
+    assert not room.turns.is_urgent()
+    heavy.end()
+    assert room.turns.ask("a", lambda _: None, _fail).state is State.RUNNING
 
 
 def test_only_so_many_are_begun() -> None:

@@ -209,6 +209,10 @@ class Pressure:
             lanes = {lane: LaneStanding(len(h.permits), h.bytes, h.oldest_s(now_s)) for lane, h in self._lanes.items()}
             return Standing(self._healthy, list(self._reasons), lanes)
 
+    def is_live(self) -> bool:
+        """Whether somebody waits for a live report to be acknowledged."""
+        return bool(self._lanes[Lane.LIVE].permits)
+
     def bytes(self) -> int:
         """What is held in all."""
         return sum(held.bytes for held in self._lanes.values())

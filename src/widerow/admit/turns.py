@@ -6,8 +6,8 @@ Rule 2: a turn goes to the tenant that used least lately (time, which is forgott
 had least, and what waits grows older meanwhile. While others wait one tenant has at most half of the places.
 Rule 3: what is worked on looks up between one read and the next (`tick`), and pauses if it is another's turn. It keeps its
 thread and what it has read; so of one tenant, and in all, only so many are begun.
-Rule 4: while the process is short of time (`lag_s`, which who serves it measures), long ones rest after each slice, up to
-four times as long as they worked: what is short, and what writes, comes first. It is their own time, and counts as such.
+Rule 4: long ones give way (`ops.courtesy`): while a live report waits to be acknowledged, or something short is worked on,
+they rest after each small step, up to four times as long as that took. It is their own time, and counts as such.
 Rule 5: lines are bounded in length and in time. Who finds its line full, or has waited for `max_wait_s` in all, is refused
 (`QueryBusy`), and told when to come again.
 Nothing here runs anything: whoever asks says what is to be done when its turn has come.
@@ -24,12 +24,11 @@ from enum import Enum
 
 from widerow.model.errors import Overloaded, QueryBusy, Unavailable
 from widerow.ops.counters import Counters
+from widerow.ops.courtesy import Rests
 
 _HALF_LIFE_S = 10.0
 _MOST_IN_ALL = 1024
-_CALM_S, _STRAINED_S = 0.001, 0.002
-"""A lag up to which nobody rests; and each of these more, as long a rest as the work was."""
-_MOST_REST = 4.0
+_MOST_REST, _LONGEST_REST_S = 4.0, 0.02
 _SHORTEST_RETRY_S, _LONGEST_RETRY_S = 1.0, 60.0
 
 
@@ -37,7 +36,7 @@ _SHORTEST_RETRY_S, _LONGEST_RETRY_S = 1.0, 60.0
 class TurnSettings:
     at_once: int = 4
     long_at_once: int = 1
-    long_s: float = 0.05
+    long_s: float = 0.025
     slice_s: float = 0.02
     """For how long it is worked on before others are thought of."""
     max_waiting: int = 64
@@ -62,7 +61,7 @@ class Turn:
         "bytes",
         "long",
         "refuse",
-        "rest_until_s",
+        "rests",
         "resumed",
         "since_s",
         "start",
@@ -77,7 +76,8 @@ class Turn:
         self._turns, self.tenant, self.start, self.refuse = turns, tenant, start, refuse
         self.state, self.since_s = State.WAITING, now_s
         """`since_s`: when it came into its state, or was last looked at."""
-        self.used_s = self.waited_s = self.rest_until_s = 0.0
+        self.used_s = self.waited_s = 0.0
+        self.rests = Rests(turns.is_urgent, times=_MOST_REST, longest_s=_LONGEST_REST_S, clock_s=turns.clock_s)
         self.long = self.stopped = False
         self.bytes = 0
         self.resumed = threading.Event()
@@ -85,6 +85,11 @@ class Turn:
     def tick(self) -> None:
         """Between two pieces of work: waits here while it is another's turn. Raises `QueryBusy` if that takes too long."""
         self._turns.look_up(self)
+
+    def breathe(self) -> None:
+        """Between two small steps: what is urgent has precedence. For `courtesy.yielding`."""
+        if self.long or self._turns.has_become_long(self):
+            self.rests()
 
     def holds(self, size: int) -> None:
         """So many bytes are in memory for it."""
@@ -134,19 +139,25 @@ class LineStanding:
 class Turns:
     """One per process. Safe to share between threads."""
 
-    def __init__(self, settings: TurnSettings, counters: Counters, clock_s: Callable[[], float] = time.monotonic) -> None:
-        self.settings, self._counters, self._clock_s = settings, counters, clock_s
+    def __init__(
+        self,
+        settings: TurnSettings,
+        counters: Counters,
+        clock_s: Callable[[], float] = time.monotonic,
+        *,
+        urgent: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`urgent`: whether there is something else that long questions give way to."""
+        self.settings, self._counters, self.clock_s, self._urgent = settings, counters, clock_s, urgent
         self._lock = threading.Lock()
         self._lines: dict[str, _Line] = {}
         self._running = self._long = self._begun = self._all = 0
-        self.lag_s = 0.0
-        """How late the process is with what is due at once; lately, on the average."""
 
     def ask(self, tenant: str, start: Start, refuse: Refuse) -> Turn:
         """Take a place in the tenant's line. `start` is called once, by any thread, when its turn has come; or `refuse`,
         if that takes too long. Both must be quick. Raises `QueryBusy`, `Overloaded`.
         """
-        now_s = self._clock_s()
+        now_s = self.clock_s()
         turn = Turn(self, tenant, start, refuse, now_s)
         with self._lock:
             line = self._lines.setdefault(tenant, _Line(counted_s=now_s))
@@ -158,12 +169,9 @@ class Turns:
         return turn
 
     def look_up(self, turn: Turn) -> None:
-        now_s = self._clock_s()
+        now_s = self.clock_s()
         if turn.stopped:
             raise Unavailable("the server is stopping, or nobody waits for the answer")
-        if now_s < turn.rest_until_s:
-            time.sleep(turn.rest_until_s - now_s)
-            return
         if turn.state is State.RUNNING and now_s - turn.since_s < self.settings.slice_s:
             return
         begun: list[Turn] = []
@@ -174,12 +182,23 @@ class Turns:
         _begin(begun)
         if paused:
             self._await(turn)
-        elif now_s < turn.rest_until_s:
-            time.sleep(turn.rest_until_s - now_s)
+
+    def has_become_long(self, turn: Turn) -> bool:
+        if turn.used_s + self.clock_s() - turn.since_s < self.settings.long_s:
+            return False
+        with self._lock:
+            if turn.state is State.RUNNING and not turn.long:
+                turn.long = True
+                self._long += 1
+            return turn.long
+
+    def is_urgent(self) -> bool:
+        """Whether there is something that others should give way to. Without the lock: a moment ago is good enough."""
+        return self._running > self._long or self._urgent()
 
     def end(self, turn: Turn) -> None:
         with self._lock:
-            now_s = self._clock_s()
+            now_s = self.clock_s()
             if turn.state is State.RUNNING:
                 self._count(turn, now_s)
                 self._lines[turn.tenant].running.remove(turn)
@@ -202,7 +221,7 @@ class Turns:
 
     def expire(self) -> None:
         """Refuse what has waited for too long and is not begun."""
-        now_s = self._clock_s()
+        now_s = self.clock_s()
         with self._lock:
             late = [
                 turn
@@ -218,7 +237,7 @@ class Turns:
 
     def standing(self) -> dict[str, LineStanding]:
         """The lines that have somebody in them."""
-        now_s = self._clock_s()
+        now_s = self.clock_s()
         with self._lock:
             idle = [
                 tenant
@@ -274,27 +293,21 @@ class Turns:
 
     def _look_up(self, turn: Turn, now_s: float) -> list[Turn]:
         """Its slice is over: it goes back into its line, and whoever is next goes on, itself as often as not."""
-        before_s = turn.used_s
         self._count(turn, now_s)
         line = self._lines[turn.tenant]
         line.running.remove(turn)
         self._running -= 1
         self._long -= turn.long
         turn.long = turn.used_s >= self.settings.long_s
-        worked_s = turn.used_s - before_s
         turn.resumed.clear()
         turn.state = State.PAUSED
         line.waiting.append(turn)
-        begun = self._give(now_s)
-        if turn.long and turn.state is State.RUNNING and self.lag_s > _CALM_S:
-            rest_s = worked_s * min((self.lag_s - _CALM_S) / _STRAINED_S, _MOST_REST)
-            turn.rest_until_s = turn.since_s = now_s + rest_s
-        return begun
+        return self._give(now_s)
 
     def _await(self, turn: Turn) -> None:
         """Without the lock. Several threads may wait for one turn."""
         while turn.state is State.PAUSED and not turn.stopped:
-            left_s = self.settings.max_wait_s - turn.waited_s - (self._clock_s() - turn.since_s)
+            left_s = self.settings.max_wait_s - turn.waited_s - (self.clock_s() - turn.since_s)
             if left_s <= 0:
                 raise self._too_long(turn)
             turn.resumed.wait(left_s)

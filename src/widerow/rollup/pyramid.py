@@ -60,8 +60,9 @@ class Pyramid:
         may_roll: Callable[[], None] = lambda: None,
         rolled: Callable[[str, Rolled], None] = lambda _level, _rolled: None,
         told: Callable[[Tenant, Rows], None] = lambda _tenant, _hours: None,
+        urgent: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`told`: see `Roller`."""
+        """`told`: see `Roller`. `urgent`: see `Rolling`."""
         self._engine, self._clock, self._settings, self._may_roll = engine, clock, settings, may_roll
         self.rollups = Rollups(engine, clock, telemetry.erasure)
         self.crew: Crew | None = None
@@ -103,6 +104,7 @@ class Pyramid:
                 may_roll=may_roll,
                 rolled=rolled,
                 crew=self.crew,
+                urgent=urgent,
             )
 
     def start(self) -> None:

@@ -17,6 +17,7 @@ from typing import Protocol
 from widerow.model.errors import NotFound, WiderowError
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, SECOND, Clock, format_duration
+from widerow.ops.courtesy import Rests, yielding
 from widerow.rollup.crew import Crew
 from widerow.rollup.marks import Marks
 from widerow.rollup.roll import Rolled, Roller
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 _CLOSE_EVERY_US = SECOND // 2
 _LONGEST_PASS_US = 10 * SECOND
 _LOOK_EVERY_US = 10 * SECOND
+_MOST_REST, _LONGEST_REST_S = 1.0, 0.005
+"""Rolling gives way, but it must keep up: at half its pace at worst."""
 _WAIT_US = 10 * SECOND
 """After something failed for a tenant."""
 
@@ -96,8 +99,12 @@ class Rolling:
         may_roll: Callable[[], None] = lambda: None,
         rolled: Callable[[str, Rolled], None] = lambda _level, _rolled: None,
         crew: Crew | None = None,
+        urgent: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`crew`: others roll, too; this one its shards, and what it finds marked there."""
+        """`crew`: others roll, too; this one its shards, and what it finds marked there. `urgent`: whether there is anything
+        that rolling gives way to.
+        """
+        self._rests = Rests(urgent, times=_MOST_REST, longest_s=_LONGEST_REST_S)
         self._marks, self._crew, self._looked_us = marks, crew, 0
         self._roller, self._tenant, self._clock, self._windows = roller, tenant, clock, windows
         self._settings = settings or RollingSettings()
@@ -205,7 +212,8 @@ class Rolling:
     def _run(self) -> None:
         while not self._stopping.wait(self._settings.every_s):
             try:
-                self.roll_due()
+                with yielding(self._rests):
+                    self.roll_due()
             except _Stopped:
                 return
             except WiderowError as error:

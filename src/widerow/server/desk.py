@@ -13,6 +13,7 @@ from dataclasses import replace
 from widerow.admit.turns import State, Turn, Turns
 from widerow.model.errors import Overloaded
 from widerow.ops.cores import allowed_cores, stay_on
+from widerow.ops.courtesy import yielding
 from widerow.server.call import Answer, Call
 from widerow.server.table import Handler
 
@@ -39,7 +40,8 @@ class Desk:
                 turn.end()
                 return
             try:
-                answer = handler(replace(call, turn=turn))
+                with yielding(turn.breathe):
+                    answer = handler(replace(call, turn=turn))
             except BaseException as error:  # noqa: BLE001 - it is raised where the answer was asked for
                 turn.end()
                 answered.set_exception(error)

@@ -23,7 +23,6 @@ from pathlib import Path
 import uvicorn
 import uvloop
 
-from widerow.admit.turns import Turns
 from widerow.config import Http
 from widerow.model.errors import ConfigError
 from widerow.ops.cores import allowed_cores, shared_core, stay_on
@@ -44,8 +43,6 @@ SECURITY_HEADERS = [
     ("Referrer-Policy", "no-referrer"),
 ]
 _TICK_S = 0.05
-_BEAT_S, _FORGETS = 0.01, 0.1
-"""How often the event loop is asked how late it is, and what each answer counts of the average."""
 _SAMPLE_S = 1.0
 
 
@@ -150,7 +147,6 @@ async def _serve(
         asyncio.create_task(server.serve(sockets=[listener]))
         for server, (listener, _) in zip(servers, listeners, strict=True)
     ]
-    tasks.append(asyncio.create_task(_watch_lag(front.service.turns)))
     try:
         for server in servers:
             await server.listening.wait()
@@ -160,7 +156,6 @@ async def _serve(
         front.stopping = True
         for server in servers:
             server.should_exit = True
-        tasks.pop().cancel()
         await asyncio.gather(*tasks)
         for app in apps:
             app.close()
@@ -175,15 +170,6 @@ async def _until(stop: threading.Event, tasks: list[asyncio.Task[None]], rates: 
         if loop.time() >= due_s:
             rates.sample()
             due_s = loop.time() + _SAMPLE_S
-
-
-async def _watch_lag(turns: Turns) -> None:
-    """How late the event loop is: what it waits for the interpreter, and for a core."""
-    loop = asyncio.get_running_loop()
-    while True:
-        due_s = loop.time() + _BEAT_S
-        await asyncio.sleep(_BEAT_S)
-        turns.lag_s += _FORGETS * (max(0.0, loop.time() - due_s) - turns.lag_s)
 
 
 class _Server(uvicorn.Server):

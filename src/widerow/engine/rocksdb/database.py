@@ -34,6 +34,7 @@ from rocksdict import (
 from widerow.engine.port import TableSize
 from widerow.engine.rocksdb.families import is_windowed
 from widerow.model.errors import ConfigError, StorageFull, Unavailable
+from widerow.ops.courtesy import give_way
 
 log = logging.getLogger(__name__)
 
@@ -343,6 +344,7 @@ def next_rows(rows: Iterator[tuple[bytes, bytes]], count: int) -> list[tuple[byt
     out = list(islice(rows, min(count, _AT_A_TIME)))
     more = out
     while len(more) == _AT_A_TIME and len(out) < count:
+        give_way()
         more = list(islice(rows, min(count - len(out), _AT_A_TIME)))
         out += more
     return out

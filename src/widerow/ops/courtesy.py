@@ -1,0 +1,69 @@
+"""Giving way: a thread that works for long lets what is urgent pass, between two small steps of its work.
+
+Threads take turns holding the GIL, so one that works on and on makes everything else slower, however many cores there are.
+Whoever starts such work says how it gives way (`yielding`), and what does the work says when it could (`give_way`), deep
+down in an engine if need be: there nobody knows for whom a row is read. Where nothing was said it costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+STEP_S = 0.0005
+"""About as long as others may be kept waiting."""
+
+_here = threading.local()
+
+
+@contextmanager
+def yielding(pause: Callable[[], None]) -> Iterator[None]:
+    """What this thread does in here gives way by `pause`, which returns at once or waits a little, and may raise."""
+    before = getattr(_here, "pause", None)
+    _here.pause = pause
+    try:
+        yield
+    finally:
+        _here.pause = before
+
+
+def give_way() -> None:
+    """Between two steps of about `STEP_S`."""
+    pause = getattr(_here, "pause", None)
+    if pause is not None:
+        pause()
+
+
+class Rests:
+    """A way to give way: after each step, while something is urgent, rest up to so many times as long as it took.
+
+    So what never ceases to be urgent makes it slower by a known factor, and does not stop it.
+    """
+
+    __slots__ = ("_clock_s", "_longest_s", "_since_s", "_sleep", "_times", "_urgent")
+
+    def __init__(
+        self,
+        urgent: Callable[[], bool],
+        *,
+        times: float,
+        longest_s: float,
+        clock_s: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._urgent, self._times, self._longest_s = urgent, times, longest_s
+        self._clock_s, self._sleep = clock_s, sleep
+        self._since_s = clock_s()
+
+    def __call__(self) -> None:
+        now_s = self._clock_s()
+        worked_s = now_s - self._since_s
+        if worked_s < STEP_S:
+            return
+        until_s = now_s + min(worked_s * self._times, self._longest_s)
+        while now_s < until_s and self._urgent():
+            self._sleep(STEP_S)
+            now_s = self._clock_s()
+        self._since_s = now_s
