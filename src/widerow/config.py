@@ -248,7 +248,7 @@ class Query:
         4, "Requests that are worked on at once; while others wait one tenant has at most half.", low=1, high=256
     )
     long_at_once: int = _setting(
-        1, "Of these, questions that have taken longer than 50 ms. They take turns.", low=1, high=256
+        1, "Of these, questions that have taken longer than 25 ms. They take turns.", low=1, high=256
     )
     max_waiting: int = _setting(
         64, "Requests of one tenant that wait for their turn; more are refused with `query-busy`.", low=1, high=1024
