@@ -36,7 +36,7 @@ from widerow.ingest.bodies import Bodies
 from widerow.ingest.replay import Replay
 from widerow.memory import tenant_memory
 from widerow.model.device import Device
-from widerow.model.errors import Conflict, NotTheWriter
+from widerow.model.errors import Conflict, NotTheWriter, WiderowError
 from widerow.model.store import is_shared
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, MINUTE, MS, SECOND, Clock, SystemClock, TimeSpan, whole_ms
@@ -401,7 +401,9 @@ class Service:
                     self.dead_letters.forget(tenant, device=mark.device)
                 elif mark.whole:
                     self.dead_letters.forget(tenant)
+                    self.usage.forget(tenant)
                     self.recorded.forget(tenant)
+                    self.hot.forget_all(tenant)
                     self.catalog.devices.delete_all(tenant)
                     self.catalog.online.forget_all(tenant, mark.version_us)
                     self.catalog.metrics.delete_all(tenant)
@@ -427,13 +429,23 @@ class Service:
                         yield from self.pyramid.rollups.read(tenant, some, level, TimeSpan(now_us - back_us, now_us + DAY))
 
     def keep_house(self) -> None:
-        """Expiry, purging, and what else is to be done now and then."""
+        """Expiry, purging, and what else is to be done now and then. What fails does not keep the rest from being done."""
+        for work in (self._expire, self._purge_if_leading, self.learn_series, self.pyramid.guard.look):
+            try:
+                work()
+            except WiderowError as error:
+                log.warning("housekeeping: %s", error)
+            except Exception:
+                log.exception("housekeeping failed, and is tried again")
+
+    def _expire(self) -> None:
         if self.leads():
             expired = self.engine.expire(self.clock.now_us())
             self.counters.dropped_windows.inc(expired.windows)
+
+    def _purge_if_leading(self) -> None:
+        if self.leads():
             self.purge()
-        self.learn_series()
-        self.pyramid.guard.look()
 
     def leads(self) -> bool:
         """Whether this process does what is done once for a store: of a crew one does."""

@@ -149,3 +149,11 @@ def test_every_route_of_admins_that_is_no_question_is_recorded() -> None:
     } <= recorded
     assert all(route.roles is not None and route.roles <= ADMINS for route in ROUTES if route.id in recorded)
     assert "POST /v1/query" not in recorded
+
+
+def test_what_tenants_do_leaves_room_for_operators(engine: MemoryEngine, clock: ManualClock) -> None:
+    audit = Audit(engine, clock, Counters(), most_a_day=3)
+    for n in range(5):
+        audit.record(did(f"{n}"))
+    audit.record(Action(by="token 2", role="operator", what="create tenant", outcome="done"))
+    assert "create tenant" in seen(audit, EVERYTHING)

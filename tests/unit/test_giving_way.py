@@ -10,7 +10,7 @@ import pytest
 from widerow.config import Config, Store
 from widerow.engine.rows import Rows
 from widerow.model.batch import Report, batch_of
-from widerow.model.errors import Refusal, StorageFull, WiderowError
+from widerow.model.errors import NotTheWriter, Refusal, StorageFull, WiderowError
 from widerow.model.lane import Lane
 from widerow.model.tenant import Tenant
 from widerow.model.times import HOUR, MINUTE, MS, TimeSpan
@@ -140,3 +140,46 @@ def test_a_device_that_was_erased_in_the_middle_of_a_commit_is_seen_again(servic
     service.telemetry._forget_last_seen("acme", "d")
     service.telemetry.written(plan)
     assert any(table is LAST_SEEN for table, _ in service.telemetry.plan(tenant, batch).changes)
+
+
+def test_who_may_no_longer_write_after_giving_way_does_not(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    site, now = Committing(service), service.clock.now_us()
+
+    def lost() -> None:
+        raise NotTheWriter("the lease ran out")
+
+    error = site.commit(now, give_way=lambda: monkeypatch.setattr(site.sink, "_may_write", lost))
+    assert isinstance(error, NotTheWriter)
+    assert site.count() == 0
+    monkeypatch.setattr(site.sink, "_may_write", NOTHING)
+    assert site.commit(now) is None
+    assert site.marked()
+
+
+def test_a_job_that_cannot_be_answered_does_not_keep_others_from_it(service: Service) -> None:
+    site, now = Committing(service), service.clock.now_us()
+    batch = batch_of([report(now)])
+    jobs = [Job(site.tenant, 100, lambda: pytest.fail("decoded"), _nobody, batch=batch) for _ in range(3)]
+    told: list[Job] = []
+
+    def settle(job: Job, refused: Sequence[Refusal], error: WiderowError | None) -> None:  # noqa: ARG001
+        told.append(job)
+        if len(told) == 1:
+            raise ZeroDivisionError
+
+    site.sink.commit([("acme", jobs)], settle, NOTHING)
+    assert told == jobs
+
+
+def test_what_was_not_planned_whole_is_not_written(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports without their marks would never be rolled."""
+    site, now = Committing(service), service.clock.now_us()
+
+    def fails(*_: object) -> object:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(service.pyramid, "plan", fails)
+        assert site.commit(now) is not None
+    assert site.count() == 0
+    assert site.commit(now) is None

@@ -15,7 +15,7 @@ from widerow.catalog.catalog import Catalog
 from widerow.engine.memory import MemoryEngine
 from widerow.model.batch import Report, batch_of
 from widerow.model.device import Device, Profile
-from widerow.model.errors import Refusal, Rejected
+from widerow.model.errors import Refusal, Rejected, Unavailable
 from widerow.model.hot import Step, StepMode
 from widerow.model.lane import Lane
 from widerow.model.tenant import Tenant
@@ -295,3 +295,29 @@ def test_a_spread_is_a_power_of_two_and_never_less_than_before() -> None:
     check(1000, 1, 16)
     check(1000, 32, 32)
     check(1e9, 1, 64)
+
+
+def test_what_devices_declared_is_not_forgotten_when_the_store_does_not_answer(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process.catalog.devices.update("acme", "mad", lambda device: replace(device, profile=Profile(reports_per_s=500)))
+    some = process.catalog.devices.some
+
+    def fails(*_: object) -> object:
+        raise Unavailable("the store is away")
+
+    monkeypatch.setattr(process.catalog.devices, "some", fails)
+    process.second(300)
+    monkeypatch.setattr(process.catalog.devices, "some", some)
+    for _ in range(4):
+        process.second(300)
+    assert process.turns() == [], "it declared as much"
+
+
+def test_nothing_holds_for_the_devices_of_another_tenant_of_the_same_name(process: Process, clock: ManualClock) -> None:
+    for _ in range(4):
+        process.second(1000)
+    assert process.steps()
+    process.hot.forget_all("acme")
+    assert set(process.steps()) <= {Step.SPREAD}, "where its reports lie stays true"
+    assert process.hot.story("acme", since_us=clock.time_us + 1) == []

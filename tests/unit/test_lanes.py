@@ -216,3 +216,18 @@ def test_if_one_piece_fails_nothing_is_acknowledged() -> None:
     ((accepted, error),) = [(outcome.accepted, outcome.error) for outcome in outcomes]
     assert accepted == 0
     assert isinstance(error, StorageFull)
+
+
+def test_a_commit_that_took_long_is_paid_for() -> None:
+    """Else a slow store would let backlog have as many commits as live reports."""
+    site = Site()
+    site.put(Lane.BACKFILL, 1000)
+    site.put(Lane.LIVE)
+    spent, began_s = 0.0, site.now_s
+    for _ in range(500):
+        (lane,) = site.commit(0.03)
+        if lane is Lane.LIVE:
+            site.put(Lane.LIVE)
+        else:
+            spent += 0.03
+    assert spent / (site.now_s - began_s) == pytest.approx(0.2, abs=0.03)

@@ -14,6 +14,7 @@ from widerow.model.errors import Unavailable
 from widerow.model.lane import Lane
 from widerow.model.times import DAY, HOUR, SECOND, ManualClock, TimeSpan
 from widerow.schema.table import Table
+from widerow.schema.usage import USAGE
 from widerow.usage.record import Recorder, UsageSettings
 from widerow.usage.recorded import Recorded
 
@@ -142,3 +143,13 @@ def test_a_tenant_that_is_gone_leaves_nothing(clock: ManualClock, engine: Unstea
     recorded.forget("acme")
     assert recorded.hours("acme", EVERYTHING) == {}
     assert recorded.hours("other", EVERYTHING)[NOON_US]["offered"] == 5
+
+
+def test_what_a_tenant_did_is_not_that_of_another_of_its_name(clock: ManualClock, engine: Unsteady) -> None:
+    recorder = Recorder(engine, clock, "p1")
+    recorder.offered("acme", Lane.LIVE, 5, 5, 5, 100, {}, written_bytes=70, at_us=clock.time_us)
+    recorder.forget("acme")
+    assert recorder.written("acme") == 0
+    assert recorder.written_by_hour("acme") == {}
+    recorder.flush()
+    assert list(engine.scan(USAGE, None)) == []

@@ -109,6 +109,14 @@ class Controls:
         """Those of which anything is known here."""
         return list(self._known)
 
+    def devices(self, tenant: str) -> list[str]:
+        """Those of which something holds, as it is known here."""
+        known = self._known.get(tenant)
+        if known is None:
+            return []
+        with self._lock:
+            return sorted({device for (device, _), fact in known.last.items() if fact.value})
+
     def in_force(self, tenant: str, what: What) -> dict[str, Control]:
         """The facts of a kind that hold and are not 0, by device. Not of profiles. Never asks the store."""
         known = self._known.get(tenant)
@@ -125,12 +133,16 @@ class Controls:
         with self._lock:
             return {device: list(spans) for device, spans in known.sampled.items()}
 
-    def story(self, tenant: str, device: str = "") -> list[Control]:
-        """All facts, of a device or of all, in the order they were made."""
+    def story(self, tenant: str, device: str = "", *, since_us: int = 0) -> list[Control]:
+        """All facts that were made since then, of a device or of all, in the order they were."""
         self._log.follow(tenant)
         with self._lock:
             known = self._known.get(tenant)
-            facts = [fact for fact in (known.facts if known else ()) if not device or fact.device == device]
+            facts = [
+                fact
+                for fact in (known.facts if known else ())
+                if device in ("", fact.device) and fact.created_us >= since_us
+            ]
         return sorted(facts, key=lambda fact: fact.created_us)
 
     def follow(self, tenant: str) -> None:

@@ -143,7 +143,10 @@ class HotDevices:
             if device in hot or verdict.is_hot:
                 tenant = tenant or self._catalog.tenants.current(name, now_us)
                 share = rate * interval.seconds / max(interval.reports, 1)
-                self._of_device(tenant, device, rate, share, profiles[device], verdict, now_us)
+                try:
+                    self._of_device(tenant, device, rate, share, profiles[device], verdict, now_us)
+                except WiderowError as error:  # the others are looked at all the same
+                    log.warning("hot device %s/%s: %s", name, device, error)
         self._gauge(name)
 
     def _of_device(
@@ -158,7 +161,8 @@ class HotDevices:
         turn = next_turn(held, modes, verdict, seen.calm, self._settings)
         if said and said.value and not verdict.is_hot and not self._mine(seen, said, now_us):
             return
-        if verdict.is_hot and held.hot and turn is None and now_us - (said.created_us if said else 0) > _SAY_AGAIN_US:
+        is_old = now_us - (said.created_us if said else 0) > _SAY_AGAIN_US
+        if verdict.is_hot and held.hot and turn is None and is_old and not self._alone:
             self._controls.add(tenant.name, device, What.HOT, rate, f"still {verdict.why}")
         if verdict.is_hot:
             seen.said_us = now_us
@@ -169,8 +173,8 @@ class HotDevices:
         self._counters.hot_turns.labels(tenant.name, turn.value).inc()
 
     def _mine(self, seen: _Seen, said: Control, now_us: int) -> bool:
-        """Whether it is this process that takes steps back."""
-        return self._alone or bool(seen.said_us) or now_us - said.created_us > 2 * _SAY_AGAIN_US
+        """Whether it is this process that takes steps back. A device that it sees nothing of may be another's by now."""
+        return self._alone or bool(seen.said_us and seen.rate) or now_us - said.created_us > 2 * _SAY_AGAIN_US
 
     def _take(
         self,
@@ -233,8 +237,8 @@ class HotDevices:
             known = self._profiles[tenant] = _Profiles(now_us)
         missing = [device for device in devices if device not in known.found]
         if missing:
-            known.found |= dict.fromkeys(missing, Profile())
-            known.found |= {device.name: device.profile for device in self._catalog.devices.some(tenant, missing)}
+            declared = {device.name: device.profile for device in self._catalog.devices.some(tenant, missing)}
+            known.found |= dict.fromkeys(missing, Profile()) | declared
         return known.found
 
     def _gauge(self, tenant: str) -> None:
@@ -290,9 +294,11 @@ class HotDevices:
             self.modes(tenant, device),
         )
 
-    def story(self, tenant: str, device: str = "") -> list[Control]:
+    def story(self, tenant: str, device: str = "", since_us: int = 0) -> list[Control]:
         """What happened to hot devices, oldest first."""
-        return [fact for fact in self._controls.story(tenant, device) if fact.what is not What.PROFILE_RATE]
+        return [
+            fact for fact in self._controls.story(tenant, device, since_us=since_us) if fact.what is not What.PROFILE_RATE
+        ]
 
     # -- what somebody says
 
@@ -311,6 +317,12 @@ class HotDevices:
         for what in What:
             if what is not What.SPREAD:
                 self._controls.set(tenant, device, what, 0.0, "the device was deleted")
+
+    def forget_all(self, tenant: str) -> None:
+        """The tenant is deleted: nothing holds for devices of another one of its name. May be repeated."""
+        self._controls.follow(tenant)
+        for device in self._controls.devices(tenant):
+            self.forget(tenant, device)
 
     def _say(self, tenant: str, device: str, step: Step, mode: StepMode, value: float) -> None:
         controls = self._controls

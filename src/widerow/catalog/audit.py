@@ -87,7 +87,7 @@ class Audit:
         self._engine, self._clock, self._counters, self._random_bytes = engine, clock, counters, random_bytes
         self._keep_us, self._most_a_day = keep_us, most_a_day
         self._lock = threading.Lock()
-        self._day_us, self._counts = -1, dict[str, int]()
+        self._day_us, self._counts = -1, dict[tuple[str, bool], int]()
 
     def record(self, action: Action) -> None:
         """Write it down; durable on return, unless there is trouble, which is logged. Never raises."""
@@ -113,7 +113,9 @@ class Audit:
             if day != self._day_us:
                 self._day_us, self._counts = day, {}
             for tenant in dict.fromkeys((EVERYTHING, action.tenant)):
-                count = self._counts[tenant] = self._counts.get(tenant, 0) + 1
+                # What tenants do must not use up the room that operators have.
+                of = tenant, action.role == Role.OPERATOR.value
+                count = self._counts[of] = self._counts.get(of, 0) + 1
                 if count > self._most_a_day:
                     self._counters.audit_dropped.inc()
                     continue

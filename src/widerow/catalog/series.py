@@ -27,6 +27,7 @@ from widerow.model.kernel import inlined, kernel
 from widerow.model.names import Coded
 from widerow.model.tenant import LimitMode, Tenant
 from widerow.model.times import Clock, whole_ms
+from widerow.ops.courtesy import undisturbed
 from widerow.schema.shards import SHARDS, shard_of, shards_of
 from widerow.schema.table import Table
 from widerow.schema.usage import SERIES
@@ -111,7 +112,7 @@ class Series:
         if known is not None and (self._reload_us is None or known.read_us > now_us - self._reload_us):
             return known
         known = _Known(read_us=now_us)
-        for rows in self._engine.scan(SERIES, [(tenant, shard) for shard in range(SHARDS)]):
+        for rows in self._scan(tenant):
             device = rows.keys["device_id"]
             assert isinstance(device, Coded)
             real = np.array([bool(name) for name in device.names.to_list()], np.bool_)[device.codes]
@@ -124,6 +125,10 @@ class Series:
         if not known.learned:
             self.wake()
         return known
+
+    def _scan(self, tenant: str) -> list[Rows]:
+        with undisturbed():  # the committer may wait for this
+            return list(self._engine.scan(SERIES, [(tenant, shard) for shard in range(SHARDS)]))
 
     def _rows(self, tenant: str, device: Coded, cells: Cells, fresh: Flags) -> tuple[Table, Rows]:
         """The new series as rows of their devices."""

@@ -115,7 +115,7 @@ def format_time(time_us: int) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z"
 
 
-_DURATION = re.compile(r"(\d+)\s*(us|ms|s|m|h|d|w)")
+_DURATION = re.compile(r"(\d{1,15})\s*(us|ms|s|m|h|d|w)")
 
 
 def parse_duration(text: str) -> int:

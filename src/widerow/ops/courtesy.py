@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 STEP_S = 0.0005
 """About as long as others may be kept waiting."""
@@ -27,6 +27,14 @@ def yielding(pause: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         _here.pause = before
+
+
+def undisturbed() -> AbstractContextManager[None]:
+    """What this thread does in here gives way to nobody: it holds what others wait for."""
+    return yielding(_nothing)
+
+
+def _nothing() -> None: ...
 
 
 def give_way() -> None:

@@ -75,7 +75,10 @@ class Adapting:
             if self._looking.stopping:
                 break
             if names[d] in profiles:  # else it is gone
-                added += self._decide(tenant, names[d], profiles[names[d]], state.observed.peak(d))
+                try:
+                    added += self._decide(tenant, names[d], profiles[names[d]], state.observed.peak(d))
+                except WiderowError as error:  # the others are looked at all the same
+                    log.warning("buckets of %s/%s: %s", tenant, names[d], error)
             state.observed.begin_anew(d)
         return added
 

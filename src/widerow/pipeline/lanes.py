@@ -109,8 +109,9 @@ class Lanes:
         """What was taken is committed, or has failed."""
         now_s = self._clock_s()
         if self.is_backlog:
-            # What it had while nobody else wanted anything is not held against it for long.
-            self._credit_s = max(self._credit_s - (now_s - self._began_s - self._interrupted_s), -_SAVED_S)
+            took_s = now_s - self._began_s - self._interrupted_s
+            # What it had before, while nobody else wanted anything, is not held against it.
+            self._credit_s = max(self._credit_s - took_s, -max(took_s, _SAVED_S))
         else:
             self._live_s = now_s
 

@@ -256,8 +256,10 @@ class Pipeline:
             self._batches.done()
 
     def _give_way(self) -> None:
-        """Backlog is being committed: live reports that came meanwhile are first."""
-        while work := self._batches.take_live():
+        """Backlog is being committed: live reports that came meanwhile are first. Once: some that come without a pause would
+        hold it up for ever otherwise, and with it whoever waits for what is under way.
+        """
+        if work := self._batches.take_live():
             self._commit(work, _go_on)
             self._batches.live_done()
 

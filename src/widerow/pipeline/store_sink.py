@@ -64,6 +64,7 @@ class StoreSink:
         changes: list[tuple[Table, Rows]] = [change for group in groups for change in group.changes()]
         error: WiderowError | None = None
         try:
+            self._may_write()  # once more: others had their turn meanwhile
             self._engine.write(changes)
         except WiderowError as failure:
             error = failure
@@ -130,12 +131,18 @@ class StoreSink:
                 self._pyramid.settle(group.marks, group.plan, fresh=group.fresh, written=error is None)
             except WiderowError as failure:  # the reports are durable, but what makes sure that they are rolled is not
                 error = failure
+            except Exception as failure:
+                log.exception("what was written could not be noted for rolling")
+                error = unexpected(failure)
         if group.series and error:
             self._catalog.series.forget(group.tenant)
         if group.plan and not error:
             self._observe(group.plan)
         for job, refused in zip(group.jobs, refusals_by_job(group.jobs, group.refusals), strict=True):
-            settle(job, refused, error)
+            try:
+                settle(job, refused, error)
+            except Exception:  # the others want their answers
+                log.exception("an answer could not be given")
 
     def _observe(self, plan: Plan) -> None:
         try:
@@ -160,6 +167,7 @@ class _Group:
     error: WiderowError | None = None
 
     def changes(self) -> list[tuple[Table, Rows]]:
-        """What is to be written, marks in front of the reports they stand for."""
-        series = () if self.error else self.series
-        return [*series, *(self.marks.changes if self.marks else ()), *(self.plan.changes if self.plan else ())]
+        """What is to be written, marks in front of the reports they stand for. Nothing, if not all of it was planned."""
+        if self.error:
+            return []
+        return [*self.series, *(self.marks.changes if self.marks else ()), *(self.plan.changes if self.plan else ())]

@@ -124,9 +124,11 @@ class Pyramid:
 
     def settle(self, marks: MarkPlan, plan: Plan, *, fresh: Names | None, written: bool) -> None:
         """A batch is durable, or its write failed. `fresh` devices were registered by this process for it."""
-        if self.windows is not None:
-            self.windows.add(plan.tenant, plan.reports, fresh=fresh, written=written)
-        self.marks.settle(marks, written=written)
+        try:
+            if self.windows is not None:
+                self.windows.add(plan.tenant, plan.reports, fresh=fresh, written=written)
+        finally:  # rolling waits for it
+            self.marks.settle(marks, written=written)
 
     def forget(self) -> None:
         """Another process wrote meanwhile: what this one knew by heart may no longer be so."""

@@ -143,10 +143,10 @@ def _asked(handler: Handler, call: Call) -> Answer:
         answer = handler(call)
         return answer
     finally:
-        tenant = call.tenant_name()
-        if tenant is not None:
+        tenant, service = call.tenant_name(), call.service
+        if tenant is not None and service.catalog.tenants.at_hand(tenant, service.clock.now_us()):
             rows, size = (answer.rows, len(answer.body)) if answer else (0, 0)
-            call.service.usage.asked(tenant, rows, size, perf_counter() - started)
+            service.usage.asked(tenant, rows, size, perf_counter() - started)
 
 
 class _Path:

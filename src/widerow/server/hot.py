@@ -26,7 +26,7 @@ def get_hot(call: Call) -> Answer:
     name, device, hot = call.tenant_name(), call.query.text("device") or "", call.service.hot
     tenants = [call.tenant()] if name else call.service.catalog.tenants.list()
     now = [_shown(one) for tenant in tenants for one in hot.hot(tenant, device)]
-    story = [(tenant.name, fact) for tenant in tenants for fact in hot.story(tenant.name, device)]
+    story = [(tenant.name, fact) for tenant in tenants for fact in hot.story(tenant.name, device, tenant.created_us)]
     story.sort(key=lambda told: told[1].created_us)
     return json_answer({"hot": now, "story": [_told(tenant, fact) for tenant, fact in story[-_MOST_TOLD:]]})
 

@@ -156,6 +156,13 @@ class Recorder:
         with self._lock:
             return self._written.get(tenant, 0)
 
+    def forget(self, tenant: str) -> None:
+        """It is deleted: what it did is not that of another one of its name."""
+        with self._flushing, self._lock:
+            for at in [at for at in self._hours if at[0] == tenant]:
+                del self._hours[at]
+            self._written.pop(tenant, None)
+
     def written_by_hour(self, tenant: str) -> dict[int, float]:
         """The same of the last hours, by the hour in which they came."""
         with self._lock:

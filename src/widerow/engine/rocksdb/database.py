@@ -339,12 +339,16 @@ def raw_items(family: Rdict, low: bytes, options: ReadOptions) -> Iterator[tuple
     return cast("Iterator[tuple[bytes, bytes]]", family.items(from_key=low, read_opt=options))
 
 
-def next_rows(rows: Iterator[tuple[bytes, bytes]], count: int) -> list[tuple[bytes, bytes]]:
-    """Up to so many of them, a few at a time: one call for thousands keeps all other threads waiting for milliseconds."""
+def next_rows(rows: Iterator[tuple[bytes, bytes]], count: int, *, rests: bool = False) -> list[tuple[bytes, bytes]]:
+    """Up to so many of them, a few at a time: one call for thousands keeps all other threads waiting for milliseconds.
+
+    `rests`: it may give way in between. For who holds nothing that others wait for.
+    """
     out = list(islice(rows, min(count, _AT_A_TIME)))
     more = out
     while len(more) == _AT_A_TIME and len(out) < count:
-        give_way()
+        if rests:
+            give_way()
         more = list(islice(rows, min(count - len(out), _AT_A_TIME)))
         out += more
     return out

@@ -101,7 +101,7 @@ class PartitionReader:
         options = ReadOptions()  # the iterator only borrows it
         options.set_iterate_upper_bound(self.stop)
         following = raw_items(opened.family, self.next_key, options)
-        rows += next_rows(following, count - len(rows))
+        rows += next_rows(following, count - len(rows), rests=True)
         if len(rows) < count:
             self.done = True
         else:
