@@ -129,3 +129,43 @@ def test_the_table_grows_with_what_it_holds(count: int) -> None:
     again = series.admit(limited(2 * count - 1), batch)
     assert again is not None
     assert (again.changes, int(again.over.sum())) == ([], 1)
+
+
+def test_a_limit_that_holds_again_looks_up_what_came_meanwhile() -> None:
+    clock = ManualClock(NOW)
+    engine, series = made(clock)
+    before = batch_of([Report("a", NOW, {"x": 1.0}, {})])
+    fit = series.admit(limited(1), before)
+    assert fit is not None
+    engine.write(fit.changes)
+    assert series.admit(limited(1, LimitMode.OFF), before) is None
+    meanwhile = batch_of([Report(f"d{i}", NOW, {"x": 1.0}, {}) for i in range(5)])
+    assert series.admit(limited(1, LimitMode.OFF), meanwhile) is None, "nothing is noted"
+    clock.time_us += MS
+    series.begin_anew("acme")
+    again = series.admit(limited(3), meanwhile)
+    assert again is not None
+    assert not again.over.any(), "they are there, and go on"
+    assert series.unlearned() == ["acme"]
+    engine.write(again.changes)
+    clock.time_us += MS
+    series.learn("acme", ())
+    assert series.count(limited(3)) == 6
+
+
+def test_in_shadow_what_is_over_is_told_and_noted() -> None:
+    clock = ManualClock(NOW)
+    engine, series = made(clock)
+    shadow = limited(2, LimitMode.SHADOW)
+    fit = series.admit(shadow, batch_of([Report(f"d{i}", NOW, {"x": 1.0}, {}) for i in range(2)]))
+    assert fit is not None
+    assert not fit.over.any()
+    engine.write(fit.changes)
+    third = batch_of([Report("d0", NOW, {"x": 1.0}, {}), Report("d2", NOW, {"x": 1.0}, {})])
+    fit = series.admit(shadow, third)
+    assert fit is not None
+    assert fit.over.tolist() == [False, True]
+    engine.write(fit.changes)
+    enforced = series.admit(limited(2), third)
+    assert enforced is not None
+    assert not enforced.over.any(), "it was accepted, so it goes on"

@@ -89,19 +89,22 @@ class Series:
 
     def admit(self, tenant: Tenant, batch: Batch) -> Fit | None:
         """None: the tenant has no such limit. Raises `Unavailable`. Whoever could not write what must be says `forget`."""
-        most = tenant.limits.series
-        if not most or tenant.mode("series") is LimitMode.OFF:
+        most, mode = tenant.limits.series, tenant.mode("series")
+        if not is_counted(tenant):
             if tenant.name in self._known:
                 self.forget(tenant.name)
             return None
         with self._lock:
             known = self._of(tenant.name)
-            over, fresh = known.take_in(batch.device, batch.cells, most if known.learned else _NO_LIMIT)
+            holds = known.learned and mode is LimitMode.ENFORCE
+            over, fresh = known.take_in(batch.device, batch.cells, most if holds else _NO_LIMIT)
+            if mode is LimitMode.SHADOW and known.learned and known.used > most:  # noted all the same: they are accepted
+                over[batch.cells.rows()[fresh]] = True
         return Fit(over, [self._rows(tenant.name, batch.device, batch.cells, fresh)] if fresh.any() else [])
 
     def count(self, tenant: Tenant) -> int | None:
         """How many there are; None: they are not counted."""
-        if not tenant.limits.series or tenant.mode("series") is LimitMode.OFF:
+        if not is_counted(tenant):
             return None
         with self._lock:
             return self._of(tenant.name).used
@@ -166,6 +169,12 @@ class Series:
         with self._lock:
             self._of(tenant).learned = True
 
+    def begin_anew(self, tenant: str) -> None:
+        """A limit is to hold that did not before: nothing was noted meanwhile, so what there is must be looked up again."""
+        version_us = whole_ms(self._clock.now_us())
+        self._engine.delete(SERIES, [(tenant, 0)], Span("", "\0"), version_us=version_us, columns=[_MARK])
+        self.forget(tenant)
+
     # -- erasing
 
     def forget(self, tenant: str) -> None:
@@ -187,6 +196,11 @@ class Series:
             partitions: list[Key] = [(tenant, shard) for shard in range(SHARDS)]
             self._engine.delete(SERIES, partitions, version_us=version_us, columns=columns)
         self.forget(tenant)
+
+
+def is_counted(tenant: Tenant) -> bool:
+    """Whether its series are noted and counted."""
+    return bool(tenant.limits.series) and tenant.mode("series") is not LimitMode.OFF
 
 
 def _columns(device: Coded, cells: Cells) -> tuple[Hashes, Codes, Ints, Bytes, Codes, Hashes]:

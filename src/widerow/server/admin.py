@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from widerow.catalog.forms import from_json, to_json
+from widerow.catalog.series import is_counted
 from widerow.model.errors import ConfirmationNeeded, Conflict, Forbidden, Rejected
 from widerow.model.tenant import Retention, Tenant
 from widerow.model.times import TimeSpan, format_duration, format_time, parse_time
@@ -53,6 +54,9 @@ def patch_tenant(call: Call) -> Answer:
         return new
 
     expected, tenants = call.expected_revision(), call.service.catalog.tenants
+    before = tenants.get(call.path["tenant"])
+    if is_counted(from_json(form, before)) and not is_counted(before):
+        call.service.catalog.series.begin_anew(before.name)
     try:
         try:
             after = tenants.update(call.path["tenant"], call.noted(change), expected=expected)

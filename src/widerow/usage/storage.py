@@ -22,7 +22,7 @@ from widerow.engine.port import Engine, TableSize
 from widerow.model.arrays import Flags, Ints
 from widerow.model.errors import WiderowError
 from widerow.model.tenant import Tenant
-from widerow.model.times import DAY, HOUR, MINUTE, Clock, TimeSpan, bucket_start
+from widerow.model.times import DAY, HOUR, MINUTE, SECOND, Clock, TimeSpan, bucket_start
 from widerow.ops.recurring import Recurring
 from widerow.rollup.counts import TOTAL_NAMES, Counts
 from widerow.rollup.store import kept
@@ -240,7 +240,11 @@ class StorageUse:
         self._following.stop()
 
     def refresh(self) -> None:
-        """Read again what is followed."""
+        """Read again what is followed, and forget what nobody asks about."""
+        with self._lock:
+            for name in [n for n, read in self._read.items() if monotonic() - read.whole_s > _FORGET_US / SECOND]:
+                if name not in self._followed:
+                    del self._read[name]
         for name, followed in list(self._followed.items()):
             if followed.asked_us < self._clock.now_us() - _FORGET_US:
                 self._followed.pop(name, None)
