@@ -36,12 +36,12 @@ from widerow.ingest.bodies import Bodies
 from widerow.ingest.replay import Replay
 from widerow.memory import tenant_memory
 from widerow.model.device import Device
-from widerow.model.errors import Conflict, NotTheWriter, WiderowError
+from widerow.model.errors import Conflict, NotTheWriter
 from widerow.model.store import is_shared
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, MINUTE, MS, SECOND, Clock, SystemClock, TimeSpan, whole_ms
 from widerow.ops.counters import Counters
-from widerow.ops.recurring import Recurring
+from widerow.ops.recurring import Recurring, tried
 from widerow.pipeline.adapting import Adapting, looks_every_s
 from widerow.pipeline.dead_letters import DeadLetters
 from widerow.pipeline.job import Sink
@@ -76,6 +76,7 @@ from widerow.usage.storage import StorageUse
 log = logging.getLogger(__name__)
 
 _LEARN_AT_ONCE = 512
+_NOT_KEPT = "housekeeping failed, and is tried again"
 _RELOAD_DEVICES_US = MINUTE
 """Of a store that other processes may change: how long a device that one of them removed is still taken for registered."""
 
@@ -257,7 +258,7 @@ class Service:
                 "housekeeping",
                 service.keep_house,
                 config.store.expire_every_s,
-                failing="housekeeping failed, and is tried again",
+                failing=_NOT_KEPT,
                 at_once=True,
             )
             service._housekeeping.start()
@@ -431,12 +432,7 @@ class Service:
     def keep_house(self) -> None:
         """Expiry, purging, and what else is to be done now and then. What fails does not keep the rest from being done."""
         for work in (self._expire, self._purge_if_leading, self.learn_series, self.pyramid.guard.look):
-            try:
-                work()
-            except WiderowError as error:
-                log.warning("housekeeping: %s", error)
-            except Exception:
-                log.exception("housekeeping failed, and is tried again")
+            tried(work, _NOT_KEPT, log)
 
     def _expire(self) -> None:
         if self.leads():

@@ -142,7 +142,7 @@ def warm_up() -> None:
     gc.freeze()
     # Nothing runs while it collects, and that takes a microsecond for each object that has become garbage.
     gc.set_threshold(10_000, 20, 100)
-    # A thread that wants the GIL waits for so long before it is given way. Acknowledging takes half a dozen turns, so with
+    # A thread that wants the GIL waits for so long before it is given way. Acknowledging takes dozens of turns, so with
     # Python's 5 ms a roll in the background costs a report tens of milliseconds.
     sys.setswitchinterval(0.0001)
 

@@ -13,6 +13,16 @@ from collections.abc import Callable
 from widerow.model.errors import WiderowError
 
 
+def tried(work: Callable[[], object], failing: str, log: logging.Logger) -> None:
+    """Do it; what it raises is logged, as what did not happen (`failing`), and no more."""
+    try:
+        work()
+    except WiderowError as error:
+        log.warning("%s: %s", failing, error)
+    except Exception:
+        log.exception(failing)
+
+
 class Recurring:
     """`work`, every so often (None: never by itself) and when woken. `failing` says in the log what did not happen."""
 
@@ -55,11 +65,6 @@ class Recurring:
             self._woken.wait(self._every_s)
         while not self._stopping:
             self._woken.clear()
-            try:
-                self._work()
-            except WiderowError as error:
-                self._log.warning("%s: %s", self._failing, error)
-            except Exception:  # noqa: BLE001 - rule 1; ruff does not see that it is logged
-                self._log.exception(self._failing)
+            tried(self._work, self._failing, self._log)
             if not self._stopping:
                 self._woken.wait(self._every_s)

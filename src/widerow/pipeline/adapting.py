@@ -77,8 +77,9 @@ class Adapting:
             if names[d] in profiles:  # else it is gone
                 try:
                     added += self._decide(tenant, names[d], profiles[names[d]], state.observed.peak(d))
-                except WiderowError as error:  # the others are looked at all the same
+                except WiderowError as error:  # tried again by the next pass; the others are looked at all the same
                     log.warning("buckets of %s/%s: %s", tenant, names[d], error)
+                    continue
             state.observed.begin_anew(d)
         return added
 
