@@ -183,3 +183,13 @@ def test_what_was_not_planned_whole_is_not_written(service: Service, monkeypatch
         assert site.commit(now) is not None
     assert site.count() == 0
     assert site.commit(now) is None
+
+
+def test_live_reports_that_never_pause_do_not_hold_backlog_up(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step of backlog gives way to one commit of theirs, however many wait by then."""
+    pipeline = service.pipeline
+    commits: list[object] = []
+    monkeypatch.setattr(pipeline._batches, "take_live", lambda: [("acme", [])] if len(commits) < 5 else [])
+    monkeypatch.setattr(pipeline, "_commit", lambda work, _give_way: commits.append(work))
+    pipeline._give_way()
+    assert len(commits) == 1
