@@ -56,7 +56,7 @@ def budget() -> Budget:
 
 def ask(site: Site, groups: list[int], at_once: int) -> Across:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "DEVICES_AT_ONCE", at_once)
+        patch.setattr(module, "_DEVICES_AT_ONCE", at_once)
         return across(
             sources_of(site),
             TENANT,
@@ -139,7 +139,7 @@ def test_first_and_last_have_no_meaning() -> None:
 
 def test_an_error_in_one_chunk_is_the_error_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     site = stored([(name, 7, "temp", 1.0) for name in NAMES], None)
-    monkeypatch.setattr(module, "DEVICES_AT_ONCE", 1)
+    monkeypatch.setattr(module, "_DEVICES_AT_ONCE", 1)
     asked: list[str] = []
 
     def dirt_of(_: Tenant, devices: list[str] | tuple[str, ...]) -> Dirt:

@@ -114,3 +114,15 @@ def test_a_limit_that_changes_holds_from_the_next_batch_on(admission: Admission,
     assert len(admission.admit(wider, batch(*["d"] * 100), Lane.LIVE)[0]) == 10, "what was saved at the old rate"
     clock.time_us += SECOND
     assert len(admission.admit(wider, batch(*["d"] * 2000), Lane.LIVE)[0]) == 1000
+
+
+def test_a_tenant_is_over_its_limit_for_a_moment_after_it_was_refused(admission: Admission, clock: ManualClock) -> None:
+    admission.admit(ACME, batch(*["d"] * 20), Lane.LIVE)
+    assert not admission.is_over("acme")
+    admission.admit(ACME, batch(*["d"] * 25), Lane.BACKFILL)
+    assert not admission.is_over("acme"), "backlog has a budget of its own"
+    admission.admit(ACME, batch("d"), Lane.LIVE)
+    assert admission.is_over("acme")
+    assert not admission.is_over("other")
+    clock.time_us += SECOND
+    assert not admission.is_over("acme")

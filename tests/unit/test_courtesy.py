@@ -91,3 +91,24 @@ def test_what_a_pause_raises_ends_the_work() -> None:
     with pytest.raises(TimeoutError), yielding(pause):
         give_way()
     give_way()
+
+
+def test_rest_that_was_not_needed_is_saved_up_to_the_longest() -> None:
+    site = Site()
+    site.urgent_until_s = 0.0
+    for _ in range(10):
+        assert site.rested_s(0.001) == 0
+    site.urgent_until_s = float("inf")
+    assert site.rested_s(0.001) == pytest.approx(2 * 11 * 0.001, abs=0.002)
+    assert site.rested_s(0.001) == pytest.approx(0.002, abs=0.002), "that is used up"
+    site.urgent_until_s = 0.0
+    site.rested_s(10.0)
+    site.urgent_until_s = float("inf")
+    assert site.rested_s(0.001) == pytest.approx(0.1, abs=0.002)
+
+
+def test_time_before_work_begins_is_no_work() -> None:
+    site = Site()
+    site.now_s += 10.0
+    site.rests.begin()
+    assert site.rested_s(0.001) == pytest.approx(0.002, abs=0.001)

@@ -166,3 +166,19 @@ def test_the_gauges_say_what_is_held() -> None:
     assert [gauge("pending", lane) for lane in ("live", "backfill")] == [1, 1]
     assert gauge("oldest_seconds", "live") == 2
     assert site.counters.registry.get_sample_value("widerow_pressure_healthy") == 1
+
+
+def test_others_give_way_to_live_reports_that_are_urgent() -> None:
+    site = Site()
+    first, second, backlog = site.pressure.admit(1), site.pressure.admit(1), site.pressure.admit(1, Lane.BACKFILL)
+    site.pressure.relax(first)
+    site.pressure.relax(first)
+    assert site.pressure.is_live()
+    site.pressure.move(second, Lane.BACKFILL)
+    assert not site.pressure.is_live(), "backlog is not urgent, nor is one that was told to be patient"
+    for permit in (first, second, backlog):
+        site.pressure.release(permit)
+    site.pressure.relax(second)
+    assert not site.pressure.is_live()
+    site.pressure.admit(1)
+    assert site.pressure.is_live()

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from contract.rollup_suite import NOW, TENANT, Site
 from widerow.engine.memory import MemoryEngine
 from widerow.model.batch import Report, batch_of
+from widerow.model.errors import Unavailable
 from widerow.model.names import Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import HOUR, MINUTE, MS, SECOND, ManualClock
+from widerow.rollup import windows as windows_module
 from widerow.rollup.roll import Rolled, Roller
 from widerow.rollup.room import Room
 from widerow.rollup.windows import Windows, WindowSettings
@@ -199,3 +201,47 @@ def test_backlog_is_not_kept_and_its_hours_are_rolled_from_raw(site: Site) -> No
     assert site.windows.bytes > 0
     site.clock.time_us = BEGAN + 2 * HOUR
     assert rolled(site) == [Rolled(1, from_minutes=0), Rolled(1, from_minutes=1)]
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.data())
+def test_how_chunks_are_joined_and_parted_makes_no_difference(together: int, part: int, data: st.DataObject) -> None:
+    reports = [
+        Report(f"d{n % 7}", BEGAN + at * SECOND, {"temp": float(n), "mode": "on" if n % 3 else "off"}, {}, BEGAN + MS)
+        for n, at in enumerate(data.draw(st.lists(st.integers(0, 300), min_size=1, max_size=60)))
+    ]
+
+    def minutes(sizes: int) -> tuple[dict[tuple[str, str, int, str], bytes], list[Rolled]]:
+        clock = ManualClock(BEGAN)
+        site = Site(MemoryEngine(clock), clock)
+        for first in range(0, len(reports), sizes):
+            site.write(reports[first : first + sizes])
+        clock.time_us = BEGAN + 10 * MINUTE
+        assert site.roller.close(TENANT) == len(reports)
+        closed = site.records()
+        return closed, rolled(site)
+
+    wanted = minutes(len(reports))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(windows_module, "_TOGETHER", together)
+        patch.setattr(windows_module, "_PART", part)
+        assert minutes(data.draw(st.integers(1, 10))) == wanted
+
+
+def test_when_a_part_cannot_be_written_its_hours_are_rolled_from_raw(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows_module, "_PART", 1)
+    for device in "abc":
+        send(site, SECOND, device=device)
+    site.clock.time_us = BEGAN + 10 * MINUTE
+    write, calls = site.engine.write, []
+
+    def fails_the_second_time(changes: object) -> None:
+        calls.append(changes)
+        if len(calls) == 2:
+            raise Unavailable("no")
+        write(changes)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(site.engine, "write", fails_the_second_time)
+    with pytest.raises(Unavailable):
+        site.roller.close(TENANT)
+    monkeypatch.setattr(site.engine, "write", write)
+    assert [r.from_minutes for r in rolled(site)] == [0, 0, 0]

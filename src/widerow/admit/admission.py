@@ -30,13 +30,15 @@ from widerow.model.batch import Batch
 from widerow.model.errors import QuotaExceeded, Refusal, Spent, WiderowError
 from widerow.model.lane import Lane
 from widerow.model.tenant import BURST_S, LimitMode, Tenant
-from widerow.model.times import Clock
+from widerow.model.times import SECOND, Clock
 from widerow.ops.counters import Counters
 from widerow.ops.recurring import Recurring
 
 log = logging.getLogger(__name__)
 
 _EVERY_S = 1.0
+_OVER_US = SECOND
+"""For so long a tenant is taken to be over its limit."""
 _FULL_S = 60.0
 """When to look again whether something expired or was deleted."""
 
@@ -90,6 +92,11 @@ class Admission:
         if tenant.limits.writes_per_s and len(batch):
             batch = self._by_tenant(tenant, gate, batch, lane, refusals, whole=whole)
         return batch, refusals
+
+    def is_over(self, tenant: str) -> bool:
+        """Whether reports of a tenant were refused a moment ago, because it sends more than it may."""
+        gate = self._gates.get(tenant)
+        return gate is not None and self._clock.now_us() - gate.over_us < _OVER_US
 
     def offered_per_s(self, tenant: str, lane: Lane = Lane.LIVE) -> float:
         """How many reports of a tenant with a limit came lately, a second."""
@@ -152,6 +159,8 @@ class Admission:
         if mode is LimitMode.SHADOW:
             self._counters.shadowed.labels(tenant.name, "writes_per_s").inc(wanted - granted)
             return batch
+        if lane is Lane.LIVE:
+            gate.over_us = now_us
         allowed, seen = tenant.limits.writes_per_s, bucket.offered_per_s(now_us)
         wait_s = bucket.retry_after_s(wanted - granted)
         if whole:
@@ -183,6 +192,8 @@ class _Gate:
     measures: Measures = field(default_factory=Measures)
     """What is done about those that are hot."""
     learned: int = 0
+    over_us: int = -_OVER_US
+    """When it was last over its limit of live reports."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     _settings: dict[Lane, tuple[float, float]] = field(default_factory=dict)
 

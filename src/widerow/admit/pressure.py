@@ -51,6 +51,8 @@ class Permit:
     lane: Lane
     size: int
     since_s: float
+    urgent: bool = True
+    """Whether others give way to it, while it is live."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class _Held:
     bytes: int = 0
     permits: OrderedDict[int, Permit] = field(default_factory=OrderedDict)
     """In the order they were given, so that the first is about the oldest."""
+    urgent: int = 0
     drained: int = 0
     counted_s: float = 0.0
     rate: float = 0.0
@@ -138,17 +141,21 @@ class Pressure:
             except Overloaded:
                 permit.lane = before
                 raise
-            held = self._lanes[before]
-            del held.permits[id(permit)]
-            held.bytes -= permit.size
+            self._give_back(before, permit)
+
+    def relax(self, permit: Permit) -> None:
+        """Others need not give way to it. Harmless when it was given back."""
+        with self._lock:
+            held = self._lanes[permit.lane]
+            if id(permit) in held.permits:
+                held.urgent -= permit.urgent
+                permit.urgent = False
 
     def release(self, permit: Permit) -> None:
         """An item is done with."""
         now_s = self._clock_s()
         with self._lock:
-            held = self._lanes[permit.lane]
-            del held.permits[id(permit)]
-            held.bytes -= permit.size
+            held = self._give_back(permit.lane, permit)
             held.drained += permit.size
             passed_s = now_s - held.counted_s
             if passed_s >= _RATE_S:
@@ -172,6 +179,14 @@ class Pressure:
             raise Overloaded(why, retry_after_s=self._retry_after_s(held, permit.lane))
         held.permits[id(permit)] = permit
         held.bytes += permit.size
+        held.urgent += permit.urgent
+
+    def _give_back(self, lane: Lane, permit: Permit) -> _Held:
+        held = self._lanes[lane]
+        del held.permits[id(permit)]
+        held.bytes -= permit.size
+        held.urgent -= permit.urgent
+        return held
 
     def _retry_after_s(self, held: _Held, lane: Lane) -> float:
         """When there will be room. For backlog about when the lane has been emptied once, spread: not all come at once."""
@@ -210,8 +225,8 @@ class Pressure:
             return Standing(self._healthy, list(self._reasons), lanes)
 
     def is_live(self) -> bool:
-        """Whether somebody waits for a live report to be acknowledged."""
-        return bool(self._lanes[Lane.LIVE].permits)
+        """Whether somebody waits for a live report to be acknowledged to whom others give way."""
+        return self._lanes[Lane.LIVE].urgent > 0
 
     def bytes(self) -> int:
         """What is held in all."""

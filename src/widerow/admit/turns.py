@@ -7,7 +7,7 @@ had least, and what waits grows older meanwhile. While others wait one tenant ha
 Rule 3: what is worked on looks up between one read and the next (`tick`), and pauses if it is another's turn. It keeps its
 thread and what it has read; so of one tenant, and in all, only so many are begun.
 Rule 4: long ones give way (`ops.courtesy`): while a live report waits to be acknowledged, or something short is worked on,
-they rest after each small step, up to four times as long as that took. It is their own time, and counts as such.
+they rest after each small step, up to four times as long as they worked. It is their own time, and counts as such.
 Rule 5: lines are bounded in length and in time. Who finds its line full, or has waited for `max_wait_s` in all, is refused
 (`QueryBusy`), and told when to come again.
 Nothing here runs anything: whoever asks says what is to be done when its turn has come.
@@ -28,7 +28,7 @@ from widerow.ops.courtesy import Rests
 
 _HALF_LIFE_S = 10.0
 _MOST_IN_ALL = 1024
-_MOST_REST, _LONGEST_REST_S = 4.0, 0.02
+_MOST_REST, _LONGEST_REST_S = 4.0, 0.1
 _SHORTEST_RETRY_S, _LONGEST_RETRY_S = 1.0, 60.0
 
 
@@ -182,6 +182,7 @@ class Turns:
         _begin(begun)
         if paused:
             self._await(turn)
+            turn.rests.begin()
 
     def has_become_long(self, turn: Turn) -> bool:
         if turn.used_s + self.clock_s() - turn.since_s < self.settings.long_s:
@@ -370,4 +371,5 @@ class Turns:
 
 def _begin(turns: list[Turn]) -> None:
     for turn in turns:
+        turn.rests.begin()
         turn.start(turn)

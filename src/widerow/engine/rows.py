@@ -14,6 +14,7 @@ import numpy as np
 
 from widerow.model.arrays import Ints, frozen
 from widerow.model.batch import CellKind, Cells, Rowset, Value
+from widerow.model.combine import joined_cells, stacked
 from widerow.model.names import Coded
 from widerow.schema.table import KeyColumn, Table
 
@@ -71,6 +72,23 @@ class Rows:
             )
             for c in range(int(cells.offsets[i]), int(cells.offsets[i + 1]))
         }
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """The rows of one part after the other, of one table. Names in keys may stand in their dictionary several times."""
+    if len(parts) == 1:
+        return parts[0]
+    return Rows(
+        {name: _column([part.keys[name] for part in parts]) for name in parts[0].keys},
+        np.concatenate([part.version_us for part in parts]),
+        np.concatenate([part.expire_us for part in parts]),
+        joined_cells([part.cells for part in parts]),
+    )
+
+
+def _column(parts: Sequence[Column]) -> Column:
+    texts = [part for part in parts if isinstance(part, Coded)]
+    return stacked(texts) if texts else np.concatenate([np.asarray(part) for part in parts])
 
 
 def key_columns(columns: Sequence[KeyColumn], keys: Sequence[Key]) -> dict[str, Column]:

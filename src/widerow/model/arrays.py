@@ -21,10 +21,11 @@ def frozen(array: npt.NDArray[np.generic]) -> None:
 
 def picked(offsets: Ints, which: npt.NDArray[np.integer]) -> tuple[Ints, Ints]:
     """Of the parts between offsets those at `which`, in that order: their offsets, and where their elements are now."""
-    sizes = lengths(offsets)[which]
+    starts = offsets[which]
+    sizes = offsets[which + 1] - starts
     cuts = np.zeros(len(which) + 1, np.int64)
     np.cumsum(sizes, out=cuts[1:])
-    return cuts, np.arange(cuts[-1]) + np.repeat(offsets[which] - cuts[:-1], sizes)
+    return cuts, np.arange(cuts[-1]) + np.repeat(starts - cuts[:-1], sizes)
 
 
 def lengths(offsets: Ints) -> Ints:

@@ -1,4 +1,4 @@
-"""Text columns of several makers as one."""
+"""Columns of several makers as one."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from widerow.model.arrays import PAD, Ints
+from widerow.model.arrays import PAD, Codes, Ints
+from widerow.model.batch import Cells
 from widerow.model.intern import NameTable
-from widerow.model.names import Coded, Names
+from widerow.model.names import NO_NAMES, Coded, Names
+
+_FEW_NAMES = 256
+"""So many are looked up in Python sooner than in a table that must be made first."""
 
 
 def stacked(columns: Sequence[Coded]) -> Coded:
     """All rows in order, the dictionaries one behind the other. Cheap, but a name may stand in it several times."""
     if len(columns) == 1:
         return columns[0]
-    sizes = [len(c.names) for c in columns]
-    bases = np.cumsum([0, *sizes[:-1]])
-    codes = [np.where(c.codes < 0, -1, c.codes + base) for c, base in zip(columns, bases, strict=True)]
-    return Coded(concatenated([c.names for c in columns]), np.concatenate(codes).astype(np.int32))
+    bases = np.cumsum([0, *[len(c.names) for c in columns[:-1]]])
+    codes = np.concatenate([c.codes for c in columns])
+    base = np.repeat(bases, [len(c) for c in columns])
+    return Coded(concatenated([c.names for c in columns]), np.where(codes < 0, -1, codes + base).astype(np.int32))
 
 
 def united(columns: Sequence[Coded]) -> Coded:
@@ -51,3 +55,51 @@ def concatenated(parts: Sequence[Names]) -> Names:
     starts: Ints = np.cumsum([0, *[len(t) for t in texts]])
     offsets = np.concatenate([*[p.offsets[:-1] + start for p, start in zip(parts, starts, strict=False)], starts[-1:]])
     return Names(np.concatenate([*texts, np.zeros(PAD, np.uint8)]), offsets)
+
+
+def on_end(parts: Sequence[Names]) -> tuple[Names, Ints]:
+    """One dictionary after the other, each once; and where that of each part begins. (Parts often share one.)"""
+    base: list[int] = []
+    distinct: dict[int, tuple[int, Names]] = {}
+    used = 0
+    for names in parts:
+        if id(names) not in distinct:
+            distinct[id(names)] = used, names
+            used += len(names)
+        base.append(distinct[id(names)][0])
+    if not distinct:
+        return NO_NAMES, np.zeros(0, np.int64)
+    return concatenated([names for _, names in distinct.values()]), np.array(base)
+
+
+def each_once(names: Names) -> tuple[Names, Codes]:
+    """Each name once, and the place of each in that."""
+    if len(names) == 1:
+        return names, np.zeros(1, np.int32)
+    if len(names) > _FEW_NAMES:
+        every = united([Coded(names, np.arange(len(names), dtype=np.int32))])
+        return every.names, every.codes
+    texts = names.to_bytes_list()
+    place = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+    return Names.of_bytes(list(place)), np.array([place[text] for text in texts], np.int32)
+
+
+def joined_cells(parts: Sequence[Cells]) -> Cells:
+    """The rows of one part after the other. Names stand in their dictionary once; texts perhaps several times."""
+    sizes = [len(part) for part in parts]
+    starts = np.cumsum([0, *sizes])
+    names, base = on_end([part.names for part in parts])
+    names, place = each_once(names)
+    texts, text_base = on_end([part.texts for part in parts])
+    text = np.concatenate([part.text for part in parts])
+    if text_base.any():
+        text = np.where(text < 0, -1, text + np.repeat(text_base, sizes)).astype(np.int32)
+    return Cells(
+        np.concatenate([*[part.offsets[:-1] + start for part, start in zip(parts, starts, strict=False)], starts[-1:]]),
+        names,
+        place[np.concatenate([part.name for part in parts]) + np.repeat(base, sizes)],
+        np.concatenate([part.kind for part in parts]),
+        np.concatenate([part.number for part in parts]),
+        texts,
+        text,
+    )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from widerow.model.arrays import PAD, Bytes, Codes, Hashes, Ints, lengths
+from widerow.model.arrays import PAD, Bytes, Codes, Hashes, Ints, lengths, picked
 from widerow.model.hashing import hash_at, same_at
 from widerow.model.kernel import inlined, kernel
 from widerow.model.names import Coded, Names
@@ -60,6 +60,12 @@ class NameTable:
         if want > s.capacity or text + PAD > len(s.arena):
             self._space = s = s.grown(max(want, min(2 * s.capacity, self.capacity)), max(text, 2 * len(s.arena)))
         _add_all(names.data, names.offsets, s.slots, s.hashes, s.offsets, s.arena, s.count, self.capacity, out)
+
+    def at(self, ids: Ints | Codes) -> Names:
+        """The names of some ids, in their order. What it takes does not grow with the table."""
+        s = self._space
+        offsets, where = picked(s.offsets, ids)
+        return Names(np.concatenate([s.arena[where], np.zeros(PAD, np.uint8)]), offsets)
 
     def names(self) -> Names:
         """All names, by id."""

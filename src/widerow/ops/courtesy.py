@@ -44,13 +44,18 @@ def give_way() -> None:
         pause()
 
 
-class Rests:
-    """A way to give way: after each step, while something is urgent, rest up to so many times as long as it took.
+_LOOK_S = 0.001
+"""How often who rests looks whether he may go on: each look takes the GIL."""
 
-    So what never ceases to be urgent makes it slower by a known factor, and does not stop it.
+
+class Rests:
+    """A way to give way: after each step, while something is urgent, rest; up to so many times as long as it has worked.
+
+    So what never ceases to be urgent makes it slower by a known factor, and does not stop it. Rest that was not needed is
+    saved, up to `longest_s`: what is urgent now and then has the machine for itself.
     """
 
-    __slots__ = ("_clock_s", "_longest_s", "_since_s", "_sleep", "_times", "_urgent")
+    __slots__ = ("_clock_s", "_longest_s", "_saved_s", "_since_s", "_sleep", "_times", "_urgent")
 
     def __init__(
         self,
@@ -63,15 +68,19 @@ class Rests:
     ) -> None:
         self._urgent, self._times, self._longest_s = urgent, times, longest_s
         self._clock_s, self._sleep = clock_s, sleep
-        self._since_s = clock_s()
+        self._since_s, self._saved_s = clock_s(), 0.0
+
+    def begin(self) -> None:
+        """Work begins, or goes on: the time before this was none."""
+        self._since_s = self._clock_s()
 
     def __call__(self) -> None:
         now_s = self._clock_s()
         worked_s = now_s - self._since_s
         if worked_s < STEP_S:
             return
-        until_s = now_s + min(worked_s * self._times, self._longest_s)
+        until_s = now_s + min(self._saved_s + worked_s * self._times, self._longest_s)
         while now_s < until_s and self._urgent():
-            self._sleep(STEP_S)
+            self._sleep(_LOOK_S)
             now_s = self._clock_s()
-        self._since_s = now_s
+        self._since_s, self._saved_s = now_s, max(0.0, until_s - now_s)

@@ -25,6 +25,7 @@ from widerow.model.combine import in_order, united
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import TimeSpan
+from widerow.ops.courtesy import give_way
 from widerow.query.budget import Budget
 from widerow.query.stepped import AGGREGATES, Sources, Stepped, seconds_of, stepped
 from widerow.query.steps import Steps
@@ -34,7 +35,9 @@ from widerow.schema.shards import shards_of
 ACROSS = tuple(name for name in AGGREGATES if name not in ("first", "last"))
 """What can be asked of groups."""
 
-DEVICES_AT_ONCE = 128
+_DEVICES_AT_ONCE, _FEWEST_AT_ONCE = 128, 8
+_ENTRIES_AT_ONCE = 16_384
+"""Of a metric, about: what is merged in one go keeps others waiting."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,7 +128,11 @@ def chunks(
     texts: bool = False,
 ) -> Iterator[tuple[Stepped, str]]:
     """The statistics of devices, some at a time, in their order; with each the last device it is of."""
-    parts = [devices[i : i + DEVICES_AT_ONCE] for i in range(0, len(devices), DEVICES_AT_ONCE)]
+    many = _DEVICES_AT_ONCE
+    if budget.readers <= 1:  # otherwise a read takes longer than what is merged of it
+        count = (span.stop_us - span.start_us) // steps.shortest_us() + 1
+        many = min(max(_ENTRIES_AT_ONCE // count, _FEWEST_AT_ONCE), many)
+    parts = [devices[i : i + many] for i in range(0, len(devices), many)]
 
     def read(some: Sequence[str]) -> Stepped:
         return stepped(
@@ -182,6 +189,7 @@ class _Merging:
             found.increase(),
             np.ones(len(found), np.int64),
         )
+        give_way()
         merged = _merged([new] if self._open is None else [self._open, new])
         closed = int(np.searchsorted(merged.group, closed_before))
         if closed:
@@ -258,6 +266,7 @@ def _merged(parts: Sequence[_Entries]) -> _Entries:
     order = np.lexsort((entries.start_us, rank, entries.group))
     entries = entries.take(order)
     rank = rank[order]
+    give_way()
     first = np.ones(len(order), np.bool_)
     first[1:] = (
         (entries.group[1:] != entries.group[:-1]) | (rank[1:] != rank[:-1]) | (entries.start_us[1:] != entries.start_us[:-1])

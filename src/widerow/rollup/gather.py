@@ -1,7 +1,8 @@
 """Cells of many rows by device, window and metric, and in order of time within these.
 
 Rule 1: what comes out does not depend on the chunks and the order in which rows come in, but for the order of devices.
-Rule 2: a pass over the cells is a kernel or a whole-column operation; Python runs once a chunk at most.
+Rule 2: a pass over the cells is a kernel or a whole-column operation; Python runs once a chunk at most. Between two of them
+it gives way.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import numpy as np
 
 from widerow.engine.rows import Rows
 from widerow.model.arrays import Bytes, Codes, Flags, Floats, Ints, frozen, lengths
-from widerow.model.combine import concatenated, in_order, united
+from widerow.model.combine import each_once, in_order, on_end
 from widerow.model.kernel import kernel
-from widerow.model.names import NO_NAMES, Coded, Names
+from widerow.model.names import Coded, Names
+from widerow.ops.courtesy import give_way
 
 Steps: TypeAlias = int | Callable[[Ints], Ints]
 """How time is cut: the width of windows that begin at its multiples; or, of times, where the window of each begins.
@@ -27,10 +29,6 @@ A function gives later times no earlier begin, and the begin of a window itself.
 
 _SPARSE = 8
 """Windows times metrics are counted in one table, unless that has so many times more places than there are cells."""
-
-
-_FEW_NAMES = 256
-"""So many are looked up in Python sooner than in a table that must be made first."""
 
 
 class Gathered:
@@ -49,6 +47,7 @@ class Gathered:
         self._chunks = chunks
         device = devices_of(chunks)
         self._row_us = _column([np.asarray(rows.keys[time]) for rows in chunks], np.int64)
+        give_way()
         begin_us = steps(self._row_us) if callable(steps) else self._row_us - self._row_us % steps
         # Windows of devices, in their order; each row is in one of them.
         row = in_order_of_time(device.codes, self._row_us)
@@ -58,6 +57,7 @@ class Gathered:
         window = np.empty(len(row), np.int64)
         window[row] = np.cumsum(first) - 1
         heads = row[first]
+        give_way()
         # Rows are gone through in order of time, so that the cells of a group are, too.
         metrics, ids, base = _dictionary([rows.cells.names for rows in chunks])
         cuts = np.zeros(len(row) + 1, np.int64)
@@ -65,8 +65,10 @@ class Gathered:
         per_row = np.repeat(base, [len(rows) for rows in chunks])
         name = _column([rows.cells.name for rows in chunks], np.int32)
         self._kinds = _column([rows.cells.kind for rows in chunks], np.uint8)
+        give_way()
         cells = row, cuts, self._kinds, kinds[0], kinds[1], window, per_row, name, ids, len(metrics)
         group, self.offsets, self._cell, self._row = _grouped(len(heads), *cells)
+        give_way()
         self._window = group // max(1, len(metrics))
         self.metric = Coded(metrics, (group - self._window * len(metrics)).astype(np.int32))
         self.start_us = begin_us[heads][self._window]
@@ -119,7 +121,7 @@ class Gathered:
     @cached_property
     def texts(self) -> tuple[Names, Ints]:
         """A dictionary, in which a text may stand several times, and of each cell where its text is in it."""
-        names, base = _stacked([rows.cells.texts for rows in self._chunks])
+        names, base = on_end([rows.cells.texts for rows in self._chunks])
         codes = _column([rows.cells.text for rows in self._chunks], np.int32)[self._cell].astype(np.int64)
         if base.any():
             codes += np.repeat(base, [len(rows) for rows in self._chunks])[self._row]
@@ -143,37 +145,10 @@ def _column(parts: Sequence[np.ndarray], kind: type) -> np.ndarray:
     return np.concatenate(parts) if parts else np.zeros(0, kind)
 
 
-def _stacked(parts: Sequence[Names]) -> tuple[Names, Ints]:
-    """One dictionary after the other, each once; and where that of each part begins. (A scan often shares one.)"""
-    base: list[int] = []
-    distinct: dict[int, tuple[int, Names]] = {}
-    used = 0
-    for names in parts:
-        if id(names) not in distinct:
-            distinct[id(names)] = used, names
-            used += len(names)
-        base.append(distinct[id(names)][0])
-    if not distinct:
-        return NO_NAMES, np.zeros(0, np.int64)
-    return concatenated([names for _, names in distinct.values()]), np.array(base)
-
-
-def _distinct(names: Names) -> tuple[Names, Codes]:
-    """Each name once, and the place of each in that."""
-    if len(names) == 1:
-        return names, np.zeros(1, np.int32)
-    if len(names) > _FEW_NAMES:
-        every = united([Coded(names, np.arange(len(names), dtype=np.int32))])
-        return every.names, every.codes
-    texts = names.to_bytes_list()
-    place = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-    return Names.of_bytes(list(place)), np.array([place[text] for text in texts], np.int32)
-
-
 def _dictionary(parts: Sequence[Names]) -> tuple[Names, Codes, Ints]:
     """All names in order, each once; and the place in it of name i of part p, at `base[p] + i`."""
-    names, base = _stacked(parts)
-    every = in_order(Coded(*_distinct(names)))
+    names, base = on_end(parts)
+    every = in_order(Coded(*each_once(names)))
     return every.names, every.codes, base
 
 
@@ -182,8 +157,8 @@ def devices_of(chunks: Sequence[Rows]) -> Coded:
     columns = [_names(rows) for rows in chunks]
     if len(columns) == 1 and len(columns[0].names) == 1:  # as when one device is asked about
         return columns[0]
-    names, base = _stacked([column.names for column in columns])
-    distinct, codes = _distinct(names)
+    names, base = on_end([column.names for column in columns])
+    distinct, codes = each_once(names)
     of_row = _column([column.codes for column in columns], np.int32)
     return Coded(distinct, codes[of_row + np.repeat(base, [len(rows) for rows in chunks])])
 

@@ -22,6 +22,7 @@ from widerow.model.errors import Unavailable
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import DAY, HOUR, MS, Clock, TimeSpan, whole_ms
+from widerow.ops.courtesy import give_way
 from widerow.rollup.aggregate import coarser_of, minutes_of
 from widerow.rollup.backlog import Backlog
 from widerow.rollup.counts import NOTHING_COUNTED, Counted, Counts, count_raw
@@ -107,31 +108,31 @@ class Roller:
         rows = windows.close(name, before_us=before_us)
         if not rows:
             return 0
-        written, kept = False, list[Rows]()
+        written = False
         try:
-            self._spoil_repeated(name, rows)
-            version_us = self._versions.next()
-            marks = self._telemetry.erasure.marks(name)
-            kept = [live for part in rows if len(live := drop_erased_rows(marks, part))]
-            minutes = minutes_of(name, kept, version_us=version_us)
-            self._engine.write(self._rollups.changes(tenant, MINUTES, minutes))
+            version_us = self._versions.next()  # one for all: who goes on after a long pause must lose, as rule 2 has it
+            for part in windows.parts(name, rows):
+                self._close(tenant, windows, part, version_us)
+                give_way()
             written = True
         finally:
-            windows.closed(name, rows, written=written, kept=kept)
+            windows.closed(name, rows, written=written)
         return sum(len(part) for part in rows)
 
-    def _spoil_repeated(self, tenant: str, rows: Sequence[Rows]) -> None:
-        """Which of two reports of the same time counts the store knows."""
-        assert self._windows is not None
-        twice = self._windows.repeated(tenant, rows)
-        at = 0
-        for part in rows if twice.any() else ():
-            mine = twice[at : at + len(part)]
-            at += len(part)
-            if mine.any():
-                device, time_us = part.keys["device_id"], np.asarray(part.keys["event_us"])[mine]
-                assert isinstance(device, Coded)
-                self._windows.spoil(tenant, device.take(mine), time_us - time_us % HOUR)
+    def _close(self, tenant: Tenant, windows: Windows, rows: Rows, version_us: int) -> None:
+        """The minutes of some devices."""
+        twice = windows.repeated(tenant.name, rows)
+        if twice.any():  # which of two reports of the same time counts the store knows
+            device, time_us = rows.keys["device_id"], np.asarray(rows.keys["event_us"])[twice]
+            assert isinstance(device, Coded)
+            windows.spoil(tenant.name, device.take(twice), time_us - time_us % HOUR)
+        kept = drop_erased_rows(self._telemetry.erasure.marks(tenant.name), rows)
+        if not len(kept):
+            return
+        minutes = minutes_of(tenant.name, [kept], version_us=version_us)
+        give_way()
+        self._engine.write(self._rollups.changes(tenant, MINUTES, minutes))
+        windows.count(tenant.name, kept)
 
     def roll(self, tenant: Tenant, *units: Unit) -> Rolled:
         """Roll units of one hour."""

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 _CLOSE_EVERY_US = SECOND // 2
 _LONGEST_PASS_US = 10 * SECOND
 _LOOK_EVERY_US = 10 * SECOND
-_MOST_REST, _LONGEST_REST_S = 1.0, 0.005
+_MOST_REST, _LONGEST_REST_S = 1.0, 0.1
 """Rolling gives way, but it must keep up: at half its pace at worst."""
 _WAIT_US = 10 * SECOND
 """After something failed for a tenant."""
@@ -212,6 +212,7 @@ class Rolling:
     def _run(self) -> None:
         while not self._stopping.wait(self._settings.every_s):
             try:
+                self._rests.begin()
                 with yielding(self._rests):
                     self.roll_due()
             except _Stopped:

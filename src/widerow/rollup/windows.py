@@ -8,33 +8,37 @@ hour *stale*: it is rolled from the store.
 Rule 2: a minute closes when it has ended, its reports have had `lateness_us` to arrive, and it has rested for `rest_us`.
 Reports older than `late_us` make their hours stale at once.
 Rule 3: `add`, `spoil` and `forget` may be called by any thread, and only put aside; all else is done by the one that rolls.
-Rule 4: what is put aside, waits, or is being written is *open*. Where an hour is not stale, its minutes before the first
+Rule 4: chunks are joined as they are sorted, and closed in parts: neither many small requests nor many devices make anything
+that is done at once long.
+Rule 5: what is put aside, waits, or is being written is *open*. Where an hour is not stale, its minutes before the first
 open one are in the store, and right: `closed_until` tells any thread, for questions about hours that are not rolled yet.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from widerow.engine.rows import Rows
+from widerow.engine.rows import Rows, joined
 from widerow.model.arrays import Codes, Flags, Ints
-from widerow.model.intern import NameTable
+from widerow.model.handfuls import handfuls
 from widerow.model.kernel import kernel
 from widerow.model.names import Coded, Names
 from widerow.model.times import HOUR, MINUTE, SECOND, Clock
-from widerow.rollup.counts import Counted, of_rows
+from widerow.ops.courtesy import give_way
+from widerow.rollup.counts import Counted
+from widerow.rollup.open_minutes import MAX_DEVICES, Chunk, Devices, codes_of, device_of, hours_in, lower, minutes_in
 from widerow.rollup.room import Room
 
-_MAX_DEVICES = 1 << 24
-_COUNTED_HOURS = 4
-"""Hours whose reports are counted here. Those before them are counted when they are rolled, from the store."""
-_ROW_BYTES = 64
-_CELL_BYTES = 20
-"""What a row and a cell take in memory, about."""
+_TOGETHER = 4096
+"""Rows up to which chunks are joined, ..."""
+_PART = 4096
+"""... and about how many are closed at a time: a few milliseconds of work. ..."""
+_MOST_PARTS = 64
+"""... More, if that were more parts than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,120 +50,6 @@ class WindowSettings:
     """Reports older than this are not kept: their hours are rolled from the store. 0: all are."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    rows: Rows
-    at_us: int
-    minutes: tuple[int, ...]
-    """Those it has reports of, in order. There are few, of live reports one or two, and thousands of chunks are looked at
-    every second: looking at these costs next to nothing, looking at the rows held up everybody else for milliseconds."""
-    first_us: Mapping[int, int]
-    """The hours it has reports of, and the first minute of each that it has."""
-    fresh: Names | None = None
-    """Devices that were registered just before: nobody ever wrote one of them."""
-
-    @classmethod
-    def of(cls, rows: Rows, at_us: int, fresh: Names | None = None) -> _Chunk:
-        minutes = _minutes_of(rows)
-        first_us: dict[int, int] = {}
-        for minute in minutes:
-            first_us.setdefault(minute - minute % HOUR, minute)
-        return cls(rows, at_us, minutes, first_us, fresh)
-
-    def size(self) -> int:
-        return _ROW_BYTES * len(self.rows) + _CELL_BYTES * len(self.rows.cells)
-
-
-@dataclass(slots=True)
-class _Devices:
-    """Of one tenant, by the device's id here."""
-
-    alone_from_us: int
-    table: NameTable = field(default_factory=lambda: NameTable(_MAX_DEVICES))
-    alone_us: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """From which event time on all its reports were written by this process."""
-    closed_us: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Up to which event time its minutes are closed."""
-    stale: dict[int, list[Codes]] = field(default_factory=dict)
-    """Hours, and the devices whose hour is stale."""
-    waiting: list[_Chunk] = field(default_factory=list)
-    open_us: dict[int, int] = field(default_factory=dict)
-    """Hours, and the first minute of each of which a report waits or is being written."""
-    taken_us: int = -1
-    """The last hour that was taken for rolling. What was stale of it is no longer known."""
-    counted: dict[int, tuple[Ints, Ints, Ints]] = field(default_factory=dict)
-    """Hours, and of the devices the reports of minutes that were closed, their values, and the bytes of these."""
-
-    def ids(self, names: Names) -> Codes:
-        ids = self.table.add(names)
-        missing = len(self.table) - len(self.alone_us)
-        if missing > 0:
-            more = max(1024, 2 * len(self.table)) - len(self.alone_us)
-            self.alone_us = np.concatenate([self.alone_us, np.full(more, self.alone_from_us)])
-            self.closed_us = np.concatenate([self.closed_us, np.zeros(more, np.int64)])
-        return ids
-
-    def wait(self, chunk: _Chunk) -> None:
-        self.waiting.append(chunk)
-        _lower(self.open_us, chunk.first_us)
-
-    def spoil(self, ids: Codes, hour_us: Ints) -> None:
-        """These hours of these devices (pairs) are stale."""
-        for hour in np.unique(hour_us).tolist():
-            self.stale.setdefault(hour, []).append(np.unique(ids[hour_us == hour]))
-
-    def count(self, rows: Rows) -> None:
-        """Reports of minutes that were written."""
-        ids, minute_us = _ids(self, rows), _minutes(rows)
-        hour_us = minute_us - minute_us % HOUR
-        _, values, payload = of_rows(rows)
-        for hour in np.unique(hour_us).tolist():
-            here = hour_us == hour
-            had = self.counted.get(hour)
-            counted = (
-                np.bincount(ids[here], minlength=len(self.table)),
-                np.bincount(ids[here], weights=values[here], minlength=len(self.table)).astype(np.int64),
-                np.bincount(ids[here], weights=payload[here], minlength=len(self.table)).astype(np.int64),
-            )
-            if had is not None:
-                for new, old in zip(counted, had, strict=True):
-                    new[: len(old)] += old
-            self.counted[hour] = counted
-        for hour in sorted(self.counted)[:-_COUNTED_HOURS]:
-            del self.counted[hour]
-
-    def let_go(self) -> int:
-        """Of all that waits: its hours are rolled from the store. Gives what is freed. Not while something is written."""
-        freed = 0
-        for chunk in self.waiting:
-            device, hour_us = _device_hours(chunk.rows)
-            self.spoil(self.ids(device.names)[device.codes], hour_us)
-            freed += chunk.size()
-        self.waiting, self.open_us = [], {}
-        return freed
-
-    @property
-    def bytes(self) -> int:
-        return self.table.bytes + self.alone_us.nbytes + self.closed_us.nbytes
-
-    def alone(self, ids: Codes) -> int:
-        """From which event time on all reports of all these devices were written by this process. A device that is not
-        known (-1) has none from `alone_from_us` on.
-        """
-        if not len(self.alone_us):
-            return self.alone_from_us
-        return int(np.where(ids < 0, self.alone_from_us, self.alone_us[ids]).max(initial=0))
-
-    def any_stale(self, hour_us: int, ids: Codes) -> bool:
-        """Whether the hour is stale of one of the devices."""
-        stale = self.stale.get(hour_us)
-        if not stale:
-            return False
-        if len(stale) > 1:
-            stale[:] = [np.unique(np.concatenate(stale))]  # for the next one who asks
-        return bool(np.isin(ids, stale[0]).any())
-
-
 class Windows:
     """The open minutes of all tenants."""
 
@@ -169,7 +59,7 @@ class Windows:
         self._alone_from_us = alone_from_us
         self._lock = threading.Lock()
         """For what is put aside; never held for long."""
-        self._incoming: dict[str, list[_Chunk]] = {}
+        self._incoming: dict[str, list[Chunk]] = {}
         self._spoiled: dict[str, list[tuple[Coded, Ints]]] = {}
         self._open_us: dict[str, dict[int, int]] = {}
         """By tenant: hours, and the first minute of each that something was put aside for; all of it, if it was spoiled."""
@@ -177,7 +67,7 @@ class Windows:
         self._sorting = threading.Lock()
         """For what was put aside and is sorted: who holds it sees nothing on the way from the one to the other. Taken
         before `_lock`, where both are."""
-        self._tenants: dict[str, _Devices] = {}
+        self._tenants: dict[str, Devices] = {}
         self._forgotten = False
 
     @property
@@ -203,12 +93,12 @@ class Windows:
             part = self._without_late(tenant, each, now_us)
             if part is None:
                 continue
-            chunk = _Chunk.of(part, now_us, fresh)
+            chunk = Chunk.of(part, now_us, fresh)
             with self._lock:
                 kept = written and self._room.take(tenant, chunk.size())
                 if kept:
                     self._incoming.setdefault(tenant, []).append(chunk)
-                    _lower(self._open_us.setdefault(tenant, {}), chunk.first_us)
+                    lower(self._open_us.setdefault(tenant, {}), chunk.first_us)
             if not kept:  # its reports are let go at once: what is remembered is bounded by the number of devices
                 self.spoil(tenant, *_device_hours(part))
 
@@ -240,7 +130,9 @@ class Windows:
             self._alone_from_us, self._forgotten = alone_from_us, True
 
     def close(self, tenant: str, *, before_us: int = 0) -> list[Rows]:
-        """The reports of minutes that close now: those that are due, and all before a time. Give them to `closed`."""
+        """The reports of minutes that close now: those that are due, and all before a time. Give them to `parts`, and then,
+        whatever came of it, to `closed`.
+        """
         with self._sorting:
             known, now_us = self._take_in(tenant), self._clock.now_us()
         if not known.waiting:
@@ -249,7 +141,7 @@ class Windows:
         resting_us = now_us - self._settings.rest_us
         restless = {minute for chunk in known.waiting if chunk.at_us > resting_us for minute in chunk.minutes}
         closing: list[Rows] = []
-        waiting: list[_Chunk] = []
+        waiting: list[Chunk] = []
         freed = 0
         for chunk in known.waiting:
             closes = [m for m in chunk.minutes if m + MINUTE <= before_us or (m <= due_us and m not in restless)]
@@ -260,9 +152,9 @@ class Windows:
             if len(closes) == len(chunk.minutes):
                 closing.append(chunk.rows)
                 continue
-            done = np.isin(_minutes(chunk.rows), closes)
+            done = np.isin(minutes_in(chunk.rows), closes)
             closing.append(chunk.rows.take(done))
-            rest = _Chunk.of(chunk.rows.take(~done), chunk.at_us)
+            rest = Chunk.of(chunk.rows.take(~done), chunk.at_us)
             freed -= rest.size()
             waiting.append(rest)
         known.waiting = waiting
@@ -270,22 +162,36 @@ class Windows:
             self._room.free(tenant, freed)
         return closing
 
-    def closed(self, tenant: str, rows: Sequence[Rows], *, written: bool, kept: Sequence[Rows] = ()) -> None:
-        """The minutes of these rows, which are all that `close` gave, are durable; or their write failed. `kept`: what of
-        them was not erased meanwhile.
-        """
+    def parts(self, tenant: str, rows: Sequence[Rows]) -> Iterator[Rows]:
+        """The rows that `close` gave, a few at a time, those of a device together."""
+        known = self._tenants[tenant]
+        fewer = []
+        for some in handfuls(rows, len, 16 * _PART):
+            fewer.append(joined(some))
+            give_way()
+        count = min(-(-sum(map(len, rows)) // _PART), _MOST_PARTS)
+        cut = [_by_number(codes_of(part) % count, count) for part in fewer]
+        for k in range(count):
+            mine = [part.take(lists[k]) for part, lists in zip(fewer, cut, strict=True) if len(lists[k])]
+            give_way()
+            if mine:
+                yield known.named(joined(mine))
+
+    def count(self, tenant: str, rows: Rows) -> None:
+        """The minutes of these rows of a part are durable."""
+        self._tenants[tenant].count(rows)
+
+    def closed(self, tenant: str, rows: Sequence[Rows], *, written: bool) -> None:
+        """The minutes of all rows that `close` gave are durable; or the write of some failed."""
+        known = self._tenants[tenant]
+        for part in rows:
+            np.maximum.at(known.closed_us, codes_of(part), minutes_in(part) + MINUTE)
         with self._sorting:
-            known = self._tenants[tenant]
-            for part in rows:
-                ids, minute_us = _ids(known, part), _minutes(part)
-                np.maximum.at(known.closed_us, ids, minute_us + MINUTE)
-                if not written:
-                    known.spoil(ids, minute_us - minute_us % HOUR)
-            for part in kept if written else ():
-                known.count(part)
+            for part in () if written else rows:
+                known.spoil(codes_of(part), hours_in(part))
             known.open_us = {}
             for chunk in known.waiting:
-                _lower(known.open_us, chunk.first_us)
+                lower(known.open_us, chunk.first_us)
 
     def closed_until(self, tenant: str, hours: Iterable[int], devices: Sequence[str]) -> dict[int, int]:
         """Of hours: until when the minutes in the store say everything of these devices that was added before. Hours of
@@ -296,7 +202,7 @@ class Windows:
             with self._lock:
                 known = None if self._forgotten else self._tenants.get(tenant)
                 put_aside = dict(self._open_us.get(tenant, ()))
-            if known is None or len(known.table) >= _MAX_DEVICES:
+            if known is None or len(known.table) >= MAX_DEVICES:
                 return out
             ids = known.table.find(Names.of(devices))
             alone_us = known.alone(ids)
@@ -309,13 +215,12 @@ class Windows:
                     out[hour] = until
         return out
 
-    def repeated(self, tenant: str, rows: Sequence[Rows]) -> Flags:
-        """Which of the rows, all together, are of a device and time that another of them is of, too."""
+    def repeated(self, tenant: str, rows: Rows) -> Flags:
+        """Which of the rows of a part are of a device and time that another of them is of, too."""
         known = self._tenants[tenant]
-        ids = np.concatenate([_ids(known, part) for part in rows])
-        time_us = np.concatenate([np.asarray(part.keys["event_us"]) for part in rows])
+        ids, time_us = known.ids_of(rows), np.asarray(rows.keys["event_us"])
         twice = np.zeros(len(ids), np.bool_)
-        if _in_order(ids, time_us, np.full(len(known.alone_us), -1)):
+        if _in_order(ids, time_us, known.newest_us):
             return twice
         order = np.lexsort((time_us, ids))
         same = (ids[order][1:] == ids[order][:-1]) & (time_us[order][1:] == time_us[order][:-1])
@@ -328,7 +233,7 @@ class Windows:
         hours = np.unique(hour_us).tolist()
         with self._lock:
             self._spoiled.setdefault(tenant, []).append((device, hour_us))
-            _lower(self._open_us.setdefault(tenant, {}), dict(zip(hours, hours, strict=True)))
+            lower(self._open_us.setdefault(tenant, {}), dict(zip(hours, hours, strict=True)))
 
     def take(self, tenant: str, hour_us: int, devices: Sequence[str]) -> tuple[Flags, Counted]:
         """Which of the devices have an hour that is whole: its minutes are all in the store; and what was counted of these.
@@ -337,7 +242,7 @@ class Windows:
         with self._sorting:
             known = self._take_in(tenant)
             ids = known.ids(Names.of(devices))
-            whole: Flags = known.alone_us[ids] <= hour_us
+            whole: Flags = (known.alone_us[ids] <= hour_us) & (ids >= 0)
             stale = known.stale.pop(hour_us, None)
             if stale:
                 whole &= ~np.isin(ids, np.concatenate(stale))
@@ -349,11 +254,11 @@ class Windows:
             counted = known.counted.get(hour_us)
             if counted is None:
                 whole[:] = False
-                counted = (np.zeros(0, np.int64),) * 3
-            whole &= ids < len(counted[0])
+                counted = np.zeros((3, 0), np.int64)
+            whole &= ids < counted.shape[1]
             return whole, Counted(*(column[ids[whole]] for column in counted))
 
-    def _take_in(self, tenant: str) -> _Devices:
+    def _take_in(self, tenant: str) -> Devices:
         """Sort what came in: what is late or may not be relied on makes its hour stale, the rest waits. By who holds
         `_sorting`.
         """
@@ -368,7 +273,7 @@ class Windows:
             lets_go = self._room.must_let_go(tenant)
             incoming, spoiled = self._incoming.pop(tenant, []), self._spoiled.pop(tenant, [])
             self._open_us.pop(tenant, None)
-            known = self._tenants.setdefault(tenant, _Devices(self._alone_from_us))
+            known = self._tenants.setdefault(tenant, Devices(self._alone_from_us))
         for device, hour_us in spoiled:
             known.spoil(known.ids(device.names)[device.codes], hour_us)
         freed = 0
@@ -376,7 +281,10 @@ class Windows:
             if chunk.fresh is not None and len(chunk.fresh):
                 ids = known.ids(chunk.fresh)  # first: it may make the columns longer
                 known.alone_us[ids] = 0
-            ids, minute_us = _ids(known, chunk.rows), _minutes(chunk.rows)
+        for some in handfuls(incoming, lambda chunk: len(chunk.rows), _TOGETHER):
+            chunk = known.numbered(some)
+            freed += sum(each.size() for each in some) - chunk.size()
+            ids, minute_us = codes_of(chunk.rows), minutes_in(chunk.rows)
             late = (minute_us < known.closed_us[ids]) | (known.alone_us[ids] > minute_us - minute_us % HOUR)
             if not late.any():
                 known.wait(chunk)
@@ -384,7 +292,7 @@ class Windows:
             known.spoil(ids[late], (minute_us - minute_us % HOUR)[late])
             freed += chunk.size()
             if not late.all():
-                rest = _Chunk.of(chunk.rows.take(~late), chunk.at_us)
+                rest = Chunk.of(chunk.rows.take(~late), chunk.at_us)
                 freed -= rest.size()
                 known.wait(rest)
         if lets_go:
@@ -394,48 +302,27 @@ class Windows:
         return known
 
 
-def _ids(known: _Devices, rows: Rows) -> Codes:
-    device = rows.keys["device_id"]
-    assert isinstance(device, Coded)
-    return known.ids(device.names)[device.codes]
+def _by_number(number: Codes, count: int) -> list[Ints]:
+    """For each of the numbers below `count`, where it stands, in order."""
+    order = np.argsort(number, kind="stable")
+    return np.split(order, np.searchsorted(number[order], np.arange(1, count)))
 
 
 def _device_hours(rows: Rows) -> tuple[Coded, Ints]:
     """The hours of devices that rows are of, each once."""
-    device, time_us = rows.keys["device_id"], np.asarray(rows.keys["event_us"])
-    assert isinstance(device, Coded)
-    hour_us = time_us - time_us % HOUR
+    device, hour_us = device_of(rows), hours_in(rows)
     # As one number: `unique` over two columns takes ten times as long.
     first = np.unique((device.codes.astype(np.int64) << 32) + hour_us // HOUR, return_index=True)[1]
     return device.take(first), hour_us[first]
 
 
-def _minutes_of(rows: Rows) -> tuple[int, ...]:
-    """The minutes that rows are of, in order."""
-    time_us = np.asarray(rows.keys["event_us"])
-    if not len(time_us):
-        return ()
-    first, last = int(time_us.min()), int(time_us.max())
-    if first - first % MINUTE == last - last % MINUTE:
-        return (first - first % MINUTE,)
-    return tuple(np.unique(time_us - time_us % MINUTE).tolist())
-
-
-def _lower(open_us: dict[int, int], first_us: Mapping[int, int]) -> None:
-    for hour, minute in first_us.items():
-        open_us[hour] = min(minute, open_us.get(hour, minute))
-
-
-def _minutes(rows: Rows) -> Ints:
-    time_us: Ints = np.asarray(rows.keys["event_us"])
-    return time_us - time_us % MINUTE
-
-
 @kernel
 def _in_order(ids: Codes, time_us: Ints, newest_us: Ints) -> bool:
-    """Whether each row is newer than all rows of its device before it."""
+    """Whether each row is newer than all rows of its device before it. `newest_us` is -1 for all before and after."""
+    ordered = True
     for i in range(len(ids)):
-        if time_us[i] <= newest_us[ids[i]]:
-            return False
+        ordered &= time_us[i] > newest_us[ids[i]]
         newest_us[ids[i]] = time_us[i]
-    return True
+    for i in range(len(ids)):
+        newest_us[ids[i]] = -1
+    return ordered

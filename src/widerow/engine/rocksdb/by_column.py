@@ -44,6 +44,7 @@ from widerow.model.arrays import Bytes, Hashes, Ints
 from widerow.model.kernel import kernel
 from widerow.model.names import Coded
 from widerow.model.times import MS
+from widerow.ops.courtesy import give_way
 from widerow.schema.table import KeyColumn, Table
 
 if TYPE_CHECKING:
@@ -158,6 +159,7 @@ class ColumnsReader(PartitionReader):
                 run.append((key, at.value()))
                 at.next()
             runs.append(run)
+            give_way()
         if horizon is None:
             self.done = True
         else:

@@ -34,7 +34,7 @@ from rocksdict import (
 from widerow.engine.port import TableSize
 from widerow.engine.rocksdb.families import is_windowed
 from widerow.model.errors import ConfigError, StorageFull, Unavailable
-from widerow.ops.courtesy import give_way
+from widerow.ops.courtesy import give_way, undisturbed
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ class Database:
 
     @contextlib.contextmanager
     def writing(self, *, needs_room: bool = True) -> Iterator[None]:
-        """One writer at a time, on a healthy handle. (RocksDB's write holds the GIL anyway.)
+        """One writer at a time, on a healthy handle. (RocksDB's write holds the GIL anyway.) He gives way to nobody.
 
         What gives room back (`needs_room=False`) may run on a full disk.
         """
@@ -176,7 +176,8 @@ class Database:
                 self._check_room()
             if not self._healthy:
                 self._reopen()
-            yield
+            with undisturbed():
+                yield
 
     def handle(self, name: str) -> ColumnFamily:
         """Of a column family, made if it is new. Inside `writing`."""

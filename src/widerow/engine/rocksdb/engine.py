@@ -26,7 +26,9 @@ from widerow.engine.rocksdb.scan import SparseScan, bounds, rows_of_piece
 from widerow.engine.rows import NEVER, Cursor, Key, Row, Rows, rows_of
 from widerow.model.arrays import Flags, lengths
 from widerow.model.errors import ConfigError
+from widerow.model.handfuls import handfuls
 from widerow.model.times import MS, SECOND, Clock
+from widerow.ops.courtesy import give_way
 from widerow.schema.table import Table
 
 _Ready: TypeAlias = tuple[str, append.Encoded | fixed.Encoded]
@@ -90,7 +92,10 @@ class RocksEngine:
         ready = [part for table, rows in changes if len(rows) for part in self._prepared(table, rows)]
         if not ready:
             return
-        tickets = [self._put(some) for some in _handfuls(ready)]
+        tickets = []
+        for some in _handfuls(ready):
+            give_way()  # where rows are prepared for long, as rollups are
+            tickets.append(self._put(some))
         try:
             self.db.wait_durable(tickets[-1])
             self.db.check_kept(tickets[0])
@@ -333,14 +338,9 @@ class RocksEngine:
 
 def _handfuls(ready: Sequence[_Ready]) -> Iterator[list[_Ready]]:
     """The same in order, in writes that are over soon: while one is under way nobody else gets anything done."""
-    some: list[_Ready] = []
-    room = _HANDFUL
-    for family, encoded in ready:
-        for part in encoded.parts(_HANDFUL) if isinstance(encoded, append.Encoded) else (encoded,):
-            if some and len(part) > room:
-                yield some
-                some, room = [], _HANDFUL
-            some.append((family, part))
-            room -= len(part)
-    if some:
-        yield some
+    parts = (
+        (family, part)
+        for family, encoded in ready
+        for part in (encoded.parts(_HANDFUL) if isinstance(encoded, append.Encoded) else (encoded,))
+    )
+    return handfuls(parts, lambda each: len(each[1]), _HANDFUL)

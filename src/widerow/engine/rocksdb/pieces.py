@@ -31,6 +31,7 @@ from widerow.model.errors import Corrupt
 from widerow.model.kernel import kernel
 from widerow.model.machine import peek64
 from widerow.model.times import MS, SECOND
+from widerow.ops.courtesy import give_way
 
 if TYPE_CHECKING:
     from rocksdict import Rdict, RdictIter
@@ -231,6 +232,7 @@ def decode(piece: Piece, *, now_s: int, wanted: frozenset[bytes] | None, resolve
     """The live cells of a piece. Without `resolve`, every fragment as it is stored, expired and outdated ones too."""
     n = len(piece.rows)
     keys, values = as_columns(piece.rows)
+    give_way()
     hashes, table = _shapes(piece)
     version_us, expire_us, logical = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
     shape = np.empty(n, np.int32)
@@ -241,7 +243,9 @@ def decode(piece: Piece, *, now_s: int, wanted: frozenset[bytes] | None, resolve
         raise Corrupt("a stored row has an unknown format: was the store written by a newer release?")
     if seen & _SHAPELESS:
         raise Corrupt("a stored row's shape is missing from its partition")
+    give_way()
     cells = decode_cells(values, HEADER, shape, table, wanted)
+    give_way()
     rows = np.arange(n)
     resolve = resolve and bool(seen & (_PARTED | _EXPIRED) or table.repeats)
     if resolve:
