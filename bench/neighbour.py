@@ -1,18 +1,18 @@
 """What a tenant that is far over its limits does to another.
 
-    python -m bench.neighbour [--rate 1000] [--seconds 30] [--pairs 5] [--quick]
+    python -m bench.neighbour [--rate 1000] [--seconds 30] [--rounds 5] [--quick]
 
-Tenant B writes and asks at a fixed, moderate rate. Then tenant A, which is limited, sends ten times what it may, and asks
-for all its raw reports over and over, from a process of its own; B goes on as before. Compared are B's acknowledgements and
-answers, and the server's memory, without A and with it, in pairs on one server, which take turns in who is first. Anything
-but a full acknowledgement or answer for B ends the benchmark with an error.
+Tenant B writes and asks at a fixed, moderate rate; A is limited, and has a process of its own. A round has three parts, on
+one server, which take turns in who is first: B *alone*; A stays *within* what it may send and ask; A goes *beyond*, sends
+ten times as much, and asks for all its raw reports over and over. Compared are B's acknowledgements and answers, and the
+server's memory. Beyond against within is what a tenant's excess does to another; within against alone is what it has a right
+to. Anything but a full acknowledgement or answer for B ends the benchmark with an error.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import signal
 import subprocess
@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -28,6 +28,7 @@ from typing import Any
 from bench.ingest import warm_up_requests
 from bench.lib.api import Timed, latest_many, latest_path
 from bench.lib.bodies import INTERVAL_US, Load
+from bench.lib.elsewhere import started_elsewhere
 from bench.lib.figures import Figures
 from bench.lib.linefeed import Feed, start_us
 from bench.lib.server import Server
@@ -42,6 +43,9 @@ _LINES = 20
 _ASKERS = 2
 _LONGEST_S = 1800.0
 _SAMPLE_S = 0.2
+ALONE, WITHIN, BEYOND = PARTS = ("alone", "within", "beyond")
+_NEARLY = 0.9
+"""What A sends and asks for of what it may, when it stays within that."""
 
 
 def main() -> None:
@@ -57,20 +61,20 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--cost-limit", type=int, default=200_000, help="rows a second that A's questions may read; 0: any")
     parser.add_argument("--noisy-questions", type=float, default=5, help="heavy questions a second of A")
     parser.add_argument("--noisy-hours", type=float, default=1.0, help="of reports each 10 s that A has and asks for")
-    parser.add_argument("--seconds", type=float, default=30.0, help="of each half of a pair")
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=30.0, help="of each part of a round")
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--connections", type=int, default=4)
     parser.add_argument("--folder", help="where the store is made; the system's temporary folder otherwise")
     parser.add_argument("--layout", default="", help="rows or packed; the server's default otherwise")
-    parser.add_argument("--quick", action="store_true", help="one short pair: to see that it works")
+    parser.add_argument("--quick", action="store_true", help="one short round: to see that it works")
     options = parser.parse_args(arguments)
     if options.quick:
-        options.seconds, options.pairs, options.noisy_hours = 5.0, 1, 0.1
+        options.seconds, options.rounds, options.noisy_hours = 5.0, 1, 0.1
     return options
 
 
 @dataclass
-class _Half:
+class _Part:
     """What B met with."""
 
     acks: Latencies = field(default_factory=Latencies)
@@ -81,41 +85,41 @@ class _Half:
 
 def run(options: argparse.Namespace) -> Figures:
     figures = Figures("neighbour", vars(options))
-    pairs = []
+    rounds: list[dict[str, _Part]] = []
     with Server(options.layout, options.folder) as server:
         bench = Bench(server, options)
-        bench.half(
-            noisy=True, seconds=min(5.0, options.seconds)
-        )  # both meet caches that are warm, and what A keeps in memory
-        for number in range(options.pairs):
-            order = (False, True) if number % 2 == 0 else (True, False)
-            halves = {noisy: bench.half(noisy=noisy, seconds=options.seconds) for noisy in order}
-            pairs.append((halves[False], halves[True]))
-            print(f"pair {number + 1}: {_said(*pairs[-1])}", flush=True)
-    for what in ("acks", "answers"):
-        name = {"acks": "ack", "answers": "query"}[what]
+        bench.part(BEYOND, min(5.0, options.seconds))  # all meet caches that are warm, and what A keeps in memory
+        for number in range(options.rounds):
+            order = PARTS[number % 3 :] + PARTS[: number % 3]
+            rounds.append({name: bench.part(name, options.seconds) for name in order})
+            print(f"round {number + 1}: {_said(rounds[-1])}", flush=True)
+    for what, name in (("acks", "ack"), ("answers", "query")):
         for q, label in ((0.5, "p50"), (0.99, "p99")):
-            both = [[1e3 * getattr(half, what).quantile(q) for half in pair] for pair in pairs]
-            figures.add(f"neighbour_{name}_{label}_without_ms", median(alone for alone, _ in both), "ms")
-            figures.add(f"neighbour_{name}_{label}_with_ms", median(beside for _, beside in both), "ms")
-            ratio = median(beside / alone for alone, beside in both)
-            figures.add(f"neighbour_{name}_{label}_ratio", ratio, "of the time without")
+            met = [{part: 1e3 * getattr(each[part], what).quantile(q) for part in PARTS} for each in rounds]
+            for part in PARTS:
+                figures.add(f"neighbour_{name}_{label}_{part}_ms", median(each[part] for each in met), "ms")
+            for part, base in ((BEYOND, WITHIN), (WITHIN, ALONE), (BEYOND, ALONE)):
+                ratio = median(each[part] / each[base] for each in met)
+                figures.add(f"neighbour_{name}_{label}_{part}_to_{base}", ratio, f"of the time {base}")
     figures.add("neighbour_errors", 0, "of B")  # otherwise this is not reached
-    figures.add("neighbour_rss_ratio", median(w.rss_mib / wo.rss_mib for wo, w in pairs), "of the memory without")
-    figures.add("neighbour_rss_mib", median(w.rss_mib for _, w in pairs), "MiB")
-    for name, value, unit in _of_noisy([w.noisy for _, w in pairs]):
-        figures.add(f"neighbour_noisy_{name}", value, unit)
+    for base in (WITHIN, ALONE):
+        ratio = median(each[BEYOND].rss_mib / each[base].rss_mib for each in rounds)
+        figures.add(f"neighbour_rss_{BEYOND}_to_{base}", ratio, f"of the memory {base}")
+    figures.add("neighbour_rss_mib", median(each[BEYOND].rss_mib for each in rounds), "MiB")
+    for part in (WITHIN, BEYOND):
+        for name, value, unit in _of_noisy([each[part].noisy for each in rounds]):
+            figures.add(f"neighbour_noisy_{part}_{name}", value, unit)
     return figures
 
 
-def _said(without: _Half, beside: _Half) -> str:
-    def p99(latencies: Latencies) -> float:
-        return 1e3 * latencies.quantile(0.99)
+def _said(parts: dict[str, _Part]) -> str:
+    def p99(what: str) -> str:
+        return ", ".join(f"{1e3 * getattr(parts[name], what).quantile(0.99):.1f}" for name in PARTS)
 
+    memory = ", ".join(f"{parts[name].rss_mib:.0f}" for name in PARTS)
     return (
-        f"ack p99 {p99(without.acks):.2f} ms without, {p99(beside.acks):.2f} ms with; "
-        f"query p99 {p99(without.answers):.2f} ms without, {p99(beside.answers):.2f} ms with; "
-        f"memory {without.rss_mib:.0f} MiB, {beside.rss_mib:.0f} MiB; the other: {json.dumps(beside.noisy)}"
+        f"{', '.join(PARTS)}: ack p99 {p99('acks')} ms; query p99 {p99('answers')} ms; memory {memory} MiB; "
+        f"the other: {json.dumps(parts[BEYOND].noisy)}"
     )
 
 
@@ -180,25 +184,22 @@ class Bench:
         content: dict[str, Any] = json.loads(answer.body)
         return content
 
-    # -- one half of a pair
+    # -- one part of a round
 
-    def half(self, *, noisy: bool, seconds: float) -> _Half:
+    def part(self, name: str, seconds: float) -> _Part:
         self._server.settle()
-        half = _Half()
-        if not noisy:
-            self._measure(half, seconds)
-            return half
-        with self._noise(half):
-            self._measure(half, seconds)
-        return half
+        part = _Part()
+        with nullcontext() if name == ALONE else self._noise(part, beyond=name == BEYOND):
+            self._measure(part, seconds)
+        return part
 
-    def _measure(self, half: _Half, seconds: float) -> None:
+    def _measure(self, part: _Part, seconds: float) -> None:
         over, broken = threading.Event(), list[Exception]()
         askers = [
-            threading.Thread(target=self._ask, args=(number, seconds, half.answers, broken), daemon=True)
+            threading.Thread(target=self._ask, args=(number, seconds, part.answers, broken), daemon=True)
             for number in range(_ASKERS)
         ]
-        sampler = threading.Thread(target=self._sample, args=(over, half), daemon=True)
+        sampler = threading.Thread(target=self._sample, args=(over, part), daemon=True)
         for thread in (*askers, sampler):
             thread.start()
         report = self._feed.run(connections=self._options.connections, seconds=seconds, rate=self._options.rate)
@@ -208,7 +209,7 @@ class Bench:
         sampler.join()
         if broken:
             raise broken[0]
-        half.acks.merge(report.latencies)
+        part.acks.merge(report.latencies)
 
     def _ask(self, number: int, seconds: float, answers: Latencies, broken: list[Exception]) -> None:
         """B's questions: the latest of a device, of a hundred, and a device's last hour by minutes. From when it was due."""
@@ -237,23 +238,21 @@ class Bench:
             return "GET", latest_path(device), b""
         return "GET", f"/v1/devices/{device}/series?start=-1h&step=1m&agg=avg,max", b""
 
-    def _sample(self, over: threading.Event, half: _Half) -> None:
+    def _sample(self, over: threading.Event, part: _Part) -> None:
         while not over.wait(_SAMPLE_S):
-            half.rss_mib = max(half.rss_mib, self._server.rss_mib())
+            part.rss_mib = max(part.rss_mib, self._server.rss_mib())
 
     @contextmanager
-    def _noise(self, half: _Half) -> Iterator[None]:
-        """A is elsewhere: what sends for it here gives way to what is measured."""
+    def _noise(self, part: _Part, *, beyond: bool) -> Iterator[None]:
         options = self._options
-        arguments = ["--rate", options.limit * options.times, "--devices", NOISY_DEVICES, "--start-us", self._noisy_from_us]
-        arguments += ["--question-rate", options.noisy_questions, "--span-us", *self._span_us]
-        command = ["nice", "-n", "19", sys.executable, "-m", "bench.lib.noisy", self._server.url]
+        arguments = ["--rate", options.limit * (options.times if beyond else _NEARLY), "--devices", NOISY_DEVICES]
+        arguments += ["--start-us", self._noisy_from_us, "--span-us", *self._span_us]
+        arguments += ["--question-rate", options.noisy_questions if beyond else self._allowed_questions()]
+        command = [sys.executable, "-m", "bench.lib.noisy", self._server.url]
         environment = dict(zip(("WIDEROW_TOKEN", "WIDEROW_READ_TOKEN"), self._noisy_tokens, strict=True))
-        process = subprocess.Popen(
-            [*command, *map(str, arguments)], env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True
-        )
+        process = started_elsewhere([*command, *map(str, arguments)], environment)
         try:
-            self._await_noise(process)
+            self._await_noise(process, _REFUSED if beyond else _ACCEPTED)
             yield
             process.send_signal(signal.SIGTERM)
             out, _ = process.communicate(timeout=60)
@@ -263,26 +262,35 @@ class Bench:
                 process.wait()
         if process.returncode:
             raise RuntimeError(f"the noisy tenant ended with {process.returncode}")
-        half.noisy = json.loads(out)
-        sent = sum(half.noisy["writes"].values()) * half.noisy["lines"]
+        part.noisy = json.loads(out)
+        sent = sum(part.noisy["writes"].values()) * part.noisy["lines"]
         self._noisy_from_us += -(-sent // NOISY_DEVICES) * INTERVAL_US
 
-    def _await_noise(self, process: subprocess.Popen[str]) -> None:
-        """Until the first of its reports is refused, or half a minute has passed."""
+    def _allowed_questions(self) -> float:
+        """A second: each reads all reports A had at first."""
+        rows = NOISY_DEVICES * (self._span_us[1] - self._span_us[0]) // INTERVAL_US
+        allowed = self._options.cost_limit / rows if self._options.cost_limit else self._options.noisy_questions
+        return float(min(_NEARLY * allowed, self._options.noisy_questions))
+
+    def _await_noise(self, process: subprocess.Popen[str], counters: tuple[str, ...]) -> None:
+        """Until one of the counters of A goes on; for a minute at most."""
         deadline_s = time.monotonic() + 60
         with self._server.connection(self._server.operator_token) as connection:
-            before = _refused(Timed().ask(connection, "GET", "/metrics").body)
-            while _refused(Timed().ask(connection, "GET", "/metrics").body) == before:
+            before = _of_other(Timed().ask(connection, "GET", "/metrics").body, counters)
+            while _of_other(Timed().ask(connection, "GET", "/metrics").body, counters) == before:
                 if process.poll() is not None or time.monotonic() > deadline_s:
-                    raise RuntimeError("the noisy tenant is not refused anything")
+                    raise RuntimeError(f"the noisy tenant makes no difference to {', '.join(counters)}")
                 time.sleep(0.25)
 
 
-def _refused(exposition: bytes) -> float:
-    """Of the noisy tenant: reports and questions."""
+_REFUSED = ("widerow_reports_refused_total{", "widerow_query_refused_total{")
+_ACCEPTED = ("widerow_reports_accepted_total{",)
+
+
+def _of_other(exposition: bytes, counters: tuple[str, ...]) -> float:
+    """The sum of counters of the noisy tenant."""
     lines = exposition.decode().splitlines()
-    names = ("widerow_reports_refused_total{", "widerow_query_refused_total{")
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(names) and f'tenant="{NOISY}"' in line)
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(counters) and f'tenant="{NOISY}"' in line)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from statistics import median
 
 from bench.ingest import RATE_LINES, feed_of, warm_up_requests
 from bench.lib.api import counter, series_path, stored_points
+from bench.lib.elsewhere import started_elsewhere
 from bench.lib.figures import Figures
 from bench.lib.linefeed import Feed
 from bench.lib.server import Server
@@ -143,16 +143,10 @@ def _register(server: Server, options: argparse.Namespace) -> None:
 
 
 def _start_storm(server: Server, options: argparse.Namespace, stop_us: int) -> subprocess.Popen[str]:
-    """Devices are elsewhere: what sends for them here gives way to what is measured."""
     arguments = ["--devices", options.devices, "--interval", options.interval, "--at-once", options.at_once]
     arguments += ["--within", options.within]
-    command = ["nice", sys.executable, "-m", "widerow.simulate.storm", server.url, "--stop-us", str(stop_us)]
-    return subprocess.Popen(
-        [*command, *map(str, arguments)],
-        env={**os.environ, "WIDEROW_TOKEN": server.write_token},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command = [sys.executable, "-m", "widerow.simulate.storm", server.url, "--stop-us", str(stop_us)]
+    return started_elsewhere([*command, *map(str, arguments)], {"WIDEROW_TOKEN": server.write_token})
 
 
 def check(server: Server, backlog: Backlog, live_reports: int) -> None:
