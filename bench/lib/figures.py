@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.lib.pace import Pace
+
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "bench" / "results"
 
@@ -22,6 +24,7 @@ class Figures:
     name: str
     options: dict[str, Any]
     found: dict[str, tuple[float, str]] = field(default_factory=dict)
+    _pace: Pace = field(default_factory=Pace)
 
     def add(self, name: str, value: float, unit: str) -> None:
         self.found[name] = (value, unit)
@@ -30,11 +33,17 @@ class Figures:
     def save(self) -> Path:
         RESULTS.mkdir(exist_ok=True)
         path = RESULTS / f"{self.name}.json"
+        pace = self._pace.said()
+        print(
+            f"machine: a loop took {pace['loop_ms_before']:.1f} ms before and {pace['loop_ms_after']:.1f} ms after; "
+            f"{pace['stolen']:.1%} of the processors' time was taken away",
+            flush=True,
+        )
         content = {
             "benchmark": self.name,
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "commit": commit(),
-            "machine": machine(),
+            "machine": machine() | pace,
             "options": self.options,
             "figures": [{"name": n, "value": v, "unit": u} for n, (v, u) in self.found.items()],
         }
