@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,7 +12,6 @@ import pytest
 
 from widerow.catalog.catalog import Catalog
 from widerow.catalog.store import SCHEMA
-from widerow.codec.decoded import Decoded
 from widerow.config import Backfill, Config, Store
 from widerow.engine.rows import Rows
 from widerow.model.device import Device
@@ -247,44 +245,6 @@ def test_a_deleted_tenant_leaves_nothing_behind(service: Service) -> None:
 
 
 # -- lanes
-
-
-def test_what_comes_from_a_tenant_over_its_limit_is_decoded_behind_all_others(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By another thread than the one that takes it in, which has others to serve. What fits is kept there as well."""
-    monkeypatch.setattr("widerow.admit.admission._OVER_US", 60 * SECOND)
-    tenant = service.catalog.tenants.create(Tenant(name="acme", limits=Limits(writes_per_s=10, writes_burst=200)))
-    other = service.catalog.tenants.create(Tenant(name="other"))
-    now, seen, done = service.clock.now_us(), list[tuple[str, str]](), threading.Semaphore(0)
-    outcomes: list[Outcome] = []
-
-    def submit(of: Tenant, count: int) -> None:
-        body = "\n".join(f"m,device=d{i} x=1 {now}" for i in range(count)).encode()
-        decode = service.bodies.lines(body, encoding="", precision="us", max_bytes=1 << 30)
-
-        def watched() -> Decoded:
-            seen.append((of.name, threading.current_thread().name))
-            return decode()
-
-        def finish(outcome: Outcome) -> None:
-            outcomes.append(outcome)
-            done.release()
-
-        service.pipeline.submit(Job(of, len(body), watched, finish))
-
-    here = threading.current_thread().name
-    for of, count in ((tenant, 200), (tenant, 150), (tenant, 150), (other, 1)):
-        submit(of, count)
-        assert done.acquire(timeout=30)
-        time.sleep(0.15)  # room for one more report
-    first, over, excess, neighbour = (outcome.accepted for outcome in outcomes)
-    assert (first, neighbour) == (200, 1)
-    assert 0 <= over < 150
-    assert 1 <= excess < 150, "what fits is kept"
-    assert seen == [("acme", here), ("acme", here), ("acme", "decode-excess"), ("other", here)]
-    assert service.pipeline.in_flight() == 0
-    assert not any(service.pipeline.held().values())
 
 
 def repeat(act: Callable[[], None], times: int) -> None:

@@ -3,8 +3,7 @@
 Fronts hand over a `Job` and are called back with its `Outcome`; a report that is counted as accepted there is durable.
 What is taken in holds a permit (`admit.pressure`) until it is answered. Fair queues, by tenant: bodies waiting to be
 decoded, and decoded batches waiting to be written. Small bodies are decoded at once by the caller, where a hand-over would
-cost more than the work. What comes from a tenant that is over its limit is decoded behind all others, by a thread that gives
-way.
+cost more than the work.
 A job with a report older than `backfill.after_s` is backlog and takes a lane of its own: its own room, its own decoder where
 the front knew, and a share of the committer's time (`pipeline.lanes`).
 Threads: a few decoders (kernels without the GIL), one for backlog, and one committer. A commit of live reports takes
@@ -38,7 +37,6 @@ from widerow.model.sizes import batch_bytes
 from widerow.model.times import HOUR, Clock
 from widerow.ops.cores import allowed_cores, shared_core, stay_on
 from widerow.ops.counters import Counters
-from widerow.ops.courtesy import STEP_S, Rests
 from widerow.pipeline.check import check
 from widerow.pipeline.dead_letters import FILED_CODES, DeadLetters
 from widerow.pipeline.job import Job, Outcome, Sink
@@ -52,8 +50,6 @@ log = logging.getLogger(__name__)
 INLINE_BYTES = 64 << 10
 """Bodies up to this size are decoded by the front itself."""
 _QUANTUM_BYTES = 1 << 20
-_EXCESS_REST, _LONGEST_REST_S = 1.0, 0.02
-"""How what is sent beyond a limit gives way: see `ops.courtesy.Rests`. It stays well above what any limit lets pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +105,6 @@ class Pipeline:
             quantum_bytes=_QUANTUM_BYTES,
             setting="half of backfill.max_in_flight_mib",
         )
-        self._excess: FairQueue[Job] = FairQueue(
-            max_tenant_bytes=settings.max_tenant_in_flight_bytes, quantum_bytes=_QUANTUM_BYTES
-        )
         self._batches = Lanes(
             max_tenant_bytes=settings.max_tenant_in_flight_bytes,
             share=settings.backfill_share,
@@ -119,7 +112,6 @@ class Pipeline:
         )
         self._decoders = [threading.Thread(target=self._decode_loop, name=f"decode-{i}") for i in range(settings.decoders)]
         self._decoders.append(threading.Thread(target=self._decode_backlog_loop, name="decode-backlog"))
-        self._decoders.append(threading.Thread(target=self._decode_excess_loop, name="decode-excess"))
         self._committer = threading.Thread(target=self._commit_loop, name="commit")
         for thread in (*self._decoders, self._committer):
             thread.start()
@@ -136,9 +128,6 @@ class Pipeline:
         try:
             if job.lane is Lane.BACKFILL:
                 self._old_bodies.put(job.tenant.name, job, job.size)
-            elif self._admission is not None and self._admission.is_over(job.tenant.name):
-                self.pressure.relax(job.permit)
-                self._excess.put(job.tenant.name, job, job.size)
             elif job.size <= INLINE_BYTES:
                 self._decode(job, wake=wake)
             else:
@@ -146,6 +135,9 @@ class Pipeline:
         except WiderowError:
             self.pressure.release(job.permit)
             raise
+        if self._admission is not None and self._admission.is_over(job.tenant.name):
+            # To whoever sends more than it may nobody gives way, from here on: that would let it hold up all others.
+            self.pressure.relax(job.permit)
 
     def lane_of(self, time_us: int) -> Lane:
         """Where a body belongs that has a report of that time."""
@@ -163,7 +155,7 @@ class Pipeline:
     def held(self) -> dict[str, int]:
         """The same by tenant. What is being decoded counts twice: as a body and as a batch."""
         total: Counter[str] = Counter()
-        for queue in (self._bodies.held(), self._old_bodies.held(), self._excess.held(), *self._batches.held()):
+        for queue in (self._bodies.held(), self._old_bodies.held(), *self._batches.held()):
             total.update(queue)
         return dict(total)
 
@@ -171,7 +163,6 @@ class Pipeline:
         """Finish what was taken in, then stop."""
         self._bodies.close()
         self._old_bodies.close()
-        self._excess.close()
         for thread in self._decoders:
             thread.join()
         self._batches.close()
@@ -187,21 +178,6 @@ class Pipeline:
         while work := self._old_bodies.take(1):
             self._batches.await_room()
             self._decode_all(work, self._old_bodies)
-
-    def _decode_excess_loop(self) -> None:
-        """What tenants send that were refused something a moment ago. It gives way to all others, and nobody to it: the
-        more of it there is, the later it is refused.
-        """
-        rests = Rests(self.pressure.is_live, times=_EXCESS_REST, longest_s=_LONGEST_REST_S)
-        while True:
-            asked_s = time.monotonic()
-            work = self._excess.take(1)
-            if not work:
-                return
-            if time.monotonic() - asked_s > STEP_S:
-                rests.begin()  # waiting for work is none
-            self._decode_all(work, self._excess)
-            rests()
 
     def _decode_all(self, work: Sequence[tuple[str, list[Job]]], bodies: FairQueue[Job]) -> None:
         for tenant, jobs in work:
