@@ -126,3 +126,5 @@ def test_a_tenant_is_over_its_limit_for_a_moment_after_it_was_refused(admission:
     assert not admission.is_over("other")
     clock.time_us += SECOND
     assert not admission.is_over("acme")
+    clock.time_us -= 2 * SECOND
+    assert not admission.is_over("acme"), "the clock was set back"

@@ -96,7 +96,8 @@ class Admission:
     def is_over(self, tenant: str) -> bool:
         """Whether reports of a tenant were refused a moment ago, because it sends more than it may."""
         gate = self._gates.get(tenant)
-        return gate is not None and self._clock.now_us() - gate.over_us < _OVER_US
+        # A clock that was set back says nothing.
+        return gate is not None and 0 <= self._clock.now_us() - gate.over_us < _OVER_US
 
     def offered_per_s(self, tenant: str, lane: Lane = Lane.LIVE) -> float:
         """How many reports of a tenant with a limit came lately, a second."""
