@@ -30,7 +30,7 @@ from widerow.model.token import Role
 from widerow.pipeline.job import Job
 from widerow.service import Service
 
-LEASE_S = 4
+LEASE_S = 6
 LONGER_S = 15
 """More than a process takes to start, also on a busy machine."""
 SETTINGS = {"WIDEROW_BIGTABLE_TIMEOUT_S": "2", "WIDEROW_CASSANDRA_TIMEOUT_S": "2"}

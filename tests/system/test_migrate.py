@@ -97,7 +97,7 @@ def test_a_store_goes_round_and_comes_back_the_same(tmp_path: Path, on_cassandra
 def test_a_copy_that_was_killed_goes_on_where_it_was(
     tmp_path: Path, engine: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("WIDEROW_STORE_LEASE_S", "3")  # it leaves the target's lease, which the next one waits for
+    monkeypatch.setenv("WIDEROW_STORE_LEASE_S", "6")  # it leaves the target's lease, which the next one waits for
     source = filled(tmp_path, devices=6, reports=300)
     url = request.getfixturevalue(f"on_{engine}")
     config = replace(Config(), store=Store(url=url))

@@ -174,8 +174,7 @@ def test_what_the_pipeline_does_not_take_now_is_kept_and_tried_again(
         monkeypatch.setattr(site.service.pipeline, "submit", sometimes)
         for i in range(20):
             device.publish(site.topic(f"d{i}"), report(float(i)))
-        time.sleep(0.3)
-        assert not site.gateway.client.window.is_empty()
+        eventually(lambda: not site.gateway.client.window.is_empty())
         assert site.stored("d0") == []
         down.clear()
         eventually(lambda: all(site.stored(f"d{i}") == [float(i)] for i in range(20)))

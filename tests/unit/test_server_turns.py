@@ -98,14 +98,14 @@ def test_a_short_question_of_another_is_answered_while_heavy_ones_pause(
     service: Service, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All places are taken by questions that read for long. As soon as one looks up, the other tenant is served."""
-    # Long enough that on a slow machine, too, all four are reading before the first of them counts as long.
-    settings = replace(service.turns.settings, long_s=1.0)
-    monkeypatch.setattr(service.turns, "settings", settings)
+    settings = service.turns.settings
+    monkeypatch.setattr(service.turns, "settings", replace(settings, long_s=3600))  # until all four are reading
     gate = Gate(monkeypatch, "noisy")
     with ThreadPoolExecutor(16) as pool, gate:
         asked = [pool.submit(heavy, client) for _ in range(4)]
         for _ in range(4):
             assert gate.reached.acquire(timeout=10)
+        monkeypatch.setattr(service.turns, "settings", settings)
         time.sleep(1.5 * settings.long_s)
         quiet = pool.submit(light, client, "quiet")
         gate.opened.set()
@@ -124,7 +124,7 @@ def test_what_is_paused_is_given_up_when_the_server_stops(service: Service, monk
         client.close()
         with suppress(httpx.ReadError):
             assert asked.result().status_code == 503
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 15
         gate.opened.set()
     deadline = time.monotonic() + 10
     while service.turns.standing() and time.monotonic() < deadline:
