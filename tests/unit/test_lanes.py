@@ -28,10 +28,19 @@ def job(lane: Lane, size: int = PIECE_BYTES) -> Job:
 class Site:
     share: float = 0.2
     now_s: float = 50.0
+    on_their_way: int = 0
+    """Live reports that come as soon as somebody asks for them."""
     lanes: Lanes = field(init=False)
 
     def __post_init__(self) -> None:
-        self.lanes = Lanes(max_tenant_bytes=1 << 30, share=self.share, clock_s=lambda: self.now_s)
+        self.lanes = Lanes(max_tenant_bytes=1 << 30, share=self.share, coming=self.come, clock_s=lambda: self.now_s)
+
+    def come(self) -> bool:
+        if not self.on_their_way:
+            return False
+        self.on_their_way -= 1
+        self.put(Lane.LIVE)
+        return True
 
     def put(self, lane: Lane, count: int = 1) -> None:
         for _ in range(count):
@@ -73,6 +82,35 @@ def test_between_the_steps_of_a_commit_of_backlog_live_reports_have_their_turn()
     credit_s = site.lanes._credit_s
     site.lanes.done()
     assert credit_s - site.lanes._credit_s == pytest.approx(0.001), "what live reports took is not backlog's"
+
+
+def test_backlog_waits_for_live_reports_that_are_on_their_way_and_not_twice() -> None:
+    site = Site()
+    site.put(Lane.BACKFILL, 3)
+    site.now_s += 0.01
+    site.on_their_way = 2
+    assert site.commit(0.001) == [Lane.LIVE]
+    assert site.commit(0.001) == [Lane.BACKFILL], "reports that come without a pause would hold it up for ever"
+    assert site.on_their_way == 1
+    site.now_s += 0.1
+    assert site.commit(0.001) == [Lane.LIVE], "the next commit of backlog waits again"
+
+
+def test_live_reports_that_are_on_their_way_have_their_turn_between_the_steps() -> None:
+    site = Site()
+    site.put(Lane.BACKFILL)
+    site.now_s += 0.01
+    site.lanes.take()
+    site.on_their_way = 1
+    assert [job.lane for _, jobs in site.lanes.take_live() for job in jobs] == [Lane.LIVE]
+    assert site.lanes.take_live() == []
+
+
+def test_backlog_does_not_wait_for_long() -> None:
+    site = Site()
+    site.lanes = Lanes(max_tenant_bytes=1 << 30, share=0.2, coming=lambda: True)
+    site.put(Lane.BACKFILL)
+    assert site.commit(0.0) == [Lane.BACKFILL], "nothing has come"
 
 
 def test_of_a_busy_committer_backlog_has_its_share() -> None:

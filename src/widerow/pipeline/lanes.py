@@ -3,7 +3,8 @@
 Rule 1: what is live and waits is committed at once, all of it. Backlog is committed when nothing live waits, in small pieces
 (`PIECE_BYTES`), and has no more than `share` of the committer's time.
 Rule 2: a commit of backlog gives way: between its steps live reports that came meanwhile are committed (`take_live`). So one
-of them waits for a step at most, a millisecond or so, and not for a commit.
+of them waits for a step at most, a millisecond or so, and not for a commit. One that is on its way is waited for, for
+`_COMING_S` at most: beside a commit it would be decoded several times slower.
 Rule 3: where live reports never pause, backlog begins a commit after one of theirs as soon as it has saved up for it.
 Rule 4: when no live report came for `_IDLE_S` backlog has all the time there is; after `_LONG_IDLE_S`, many pieces at once.
 Rule 5: backlog is decoded a little ahead of the committer and no further (`await_room`): what waits, waits as it came.
@@ -30,6 +31,7 @@ _AHEAD_BYTES = 4 << 20
 _SAVED_S = 0.005
 """How much of its share backlog can save up."""
 _IDLE_S, _LONG_IDLE_S = 0.25, 1.0
+_COMING_S = 0.002
 
 
 class Lanes:
@@ -41,22 +43,27 @@ class Lanes:
         max_tenant_bytes: int,
         share: float,
         backlog_bytes: int = PIECE_BYTES,
+        coming: Callable[[], bool] = lambda: False,
         clock_s: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`backlog_bytes`: how much of it is committed at once while live reports come, in whole pieces."""
+        """`backlog_bytes`: how much of it is committed at once while live reports come, in whole pieces. `coming`: whether
+        live reports were taken in that are not answered.
+        """
         lock = threading.RLock()
         self._ready, self._room = threading.Condition(lock), threading.Condition(lock)
         self._live: FairQueue[Job] = FairQueue(
             max_tenant_bytes=max_tenant_bytes, quantum_bytes=_LIVE_QUANTUM_BYTES, ready=self._ready
         )
         self._backlog: FairQueue[Job] = FairQueue(max_tenant_bytes=None, quantum_bytes=PIECE_BYTES, ready=self._ready)
-        self._share, self._backlog_bytes, self._clock_s = share, backlog_bytes, clock_s
+        self._share, self._backlog_bytes, self._coming, self._clock_s = share, backlog_bytes, coming, clock_s
         self._credit_s = 0.0
         self._began_s = self._counted_s = self._live_s = clock_s()
         self.is_backlog = False
-        """Of the commit under way, ..."""
+        """Of the commit under way, or the last one; ..."""
         self._interrupted_at_s = self._interrupted_s = 0.0
-        """... and for how long live reports had the committer meanwhile."""
+        """... and for how long live reports had the committer meanwhile, or it waited for them."""
+        self._deferred = False
+        """Whether it was backlog's turn and live reports came."""
 
     def put(self, job: Job, *, wake: bool = True) -> None:
         """Raises TenantBusy, for live reports alone."""
@@ -93,14 +100,11 @@ class Lanes:
             while True:
                 now_s = self._clock_s()
                 self._save(now_s)
-                is_after_live, self.is_backlog = not self.is_backlog, False
-                self._began_s, self._interrupted_s = now_s, 0.0
                 idle_s = now_s - self._live_s
-                if self._backlog.queued and self._may_begin(idle_s, is_after_live=is_after_live):
-                    self.is_backlog = True
-                    return self._backlog_work(idle_s)
+                if self._backlog.queued and self._may_begin(idle_s) and not self._is_deferred():
+                    return self._begin(is_backlog=True, size=self._backlog_size(idle_s))
                 if self._live.queued:
-                    return self._live.take_now(_LIVE_BYTES)
+                    return self._begin(is_backlog=False, size=_LIVE_BYTES)
                 if self._live.closed and not self._backlog.queued:
                     return []
                 self._ready.wait(self._until_due_s(idle_s) if self._backlog.queued else None)
@@ -119,23 +123,44 @@ class Lanes:
         """Between the steps of a commit of backlog: live reports that wait. Whoever took calls `live_done`."""
         with self._ready:
             self._interrupted_at_s = self._clock_s()
+            if not self._await_coming():
+                self._interrupted_s += self._clock_s() - self._interrupted_at_s
             return self._live.take_now(_LIVE_BYTES)
 
     def live_done(self) -> None:
         self._live_s = self._clock_s()
         self._interrupted_s += self._live_s - self._interrupted_at_s
 
-    def _may_begin(self, idle_s: float, *, is_after_live: bool) -> bool:
+    def _begin(self, *, is_backlog: bool, size: int) -> Work:
+        self.is_backlog, self._deferred = is_backlog, self._deferred and not is_backlog
+        self._began_s, self._interrupted_s = self._clock_s(), 0.0
+        work = (self._backlog if is_backlog else self._live).take_now(size)
+        if is_backlog:
+            self._room.notify()
+        return work
+
+    def _may_begin(self, idle_s: float) -> bool:
         """Whether it is backlog's turn."""
         if self._live.queued:
-            return self._credit_s > 0 and is_after_live and not self._live.closed
+            return self._credit_s > 0 and not self.is_backlog and not self._live.closed
         return self._credit_s > 0 or idle_s >= _IDLE_S or self._live.closed
 
-    def _backlog_work(self, idle_s: float) -> Work:
-        size = _LONG_IDLE_BYTES if idle_s >= _LONG_IDLE_S else _IDLE_BYTES if idle_s >= _IDLE_S else self._backlog_bytes
-        work = self._backlog.take_now(size)
-        self._room.notify()
-        return work
+    def _is_deferred(self) -> bool:
+        """Whether live reports came that backlog should wait for. Once: some come without a pause."""
+        if self._live.queued or self._deferred:
+            return False
+        self._deferred = self._await_coming()
+        return self._deferred
+
+    def _await_coming(self) -> bool:
+        """Until live reports that are on their way are here, if they come soon. Whether there are any."""
+        until_s = time.monotonic() + _COMING_S
+        while not self._live.queued and self._coming() and (left_s := until_s - time.monotonic()) > 0:
+            self._ready.wait(left_s)
+        return bool(self._live.queued)
+
+    def _backlog_size(self, idle_s: float) -> int:
+        return _LONG_IDLE_BYTES if idle_s >= _LONG_IDLE_S else _IDLE_BYTES if idle_s >= _IDLE_S else self._backlog_bytes
 
     def _until_due_s(self, idle_s: float) -> float:
         return max(1e-4, min(_IDLE_S - idle_s, -self._credit_s / self._share + 1e-4))

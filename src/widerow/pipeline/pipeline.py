@@ -109,6 +109,7 @@ class Pipeline:
             max_tenant_bytes=settings.max_tenant_in_flight_bytes,
             share=settings.backfill_share,
             backlog_bytes=sink.backlog_bytes,
+            coming=self.pressure.is_live,
         )
         self._decoders = [threading.Thread(target=self._decode_loop, name=f"decode-{i}") for i in range(settings.decoders)]
         self._decoders.append(threading.Thread(target=self._decode_backlog_loop, name="decode-backlog"))
