@@ -13,7 +13,7 @@ from widerow.engine.contract.tables import BY_COLUMN, BY_COLUMN_BACKWARDS, START
 from widerow.engine.port import ALL, Definition, Engine, EngineStats, Expired, Span, TableSize
 from widerow.engine.rows import NEVER, Cursor, Key, Row, Rows
 from widerow.model.arrays import Flags
-from widerow.model.times import HOUR, SECOND
+from widerow.model.times import HOUR
 from widerow.schema.table import Table
 
 _AT = ("p", START_US)
@@ -42,7 +42,7 @@ class ByColumnLaws:
             rows[800][1]["once"] = "x"
             engine.write([(BY_COLUMN, sparse_rows(BY_COLUMN, rows, version_us=V1))])
             few = [(key, {"some": 3.0}) for key, _ in rows[::35]]
-            engine.write([(BY_COLUMN, sparse_rows(BY_COLUMN, few, version_us=V2, expire_us=START_US + 9 * SECOND))])
+            engine.write([(BY_COLUMN, sparse_rows(BY_COLUMN, few, version_us=V2, expire_us=START_US + HOUR))])
         for asked in (parts, None):
             assert [n for at in parts for (n,) in keys(logical(engine, BY_COLUMN, asked)[at])] == [*range(1499, -1, -1)] * 2
             check_resume(engine, BY_COLUMN, asked)
