@@ -61,14 +61,6 @@ class Writer(threading.Thread):
             assert time.monotonic() < deadline, f"nothing was acknowledged for {within_s} s"
             time.sleep(0.05)
 
-    def fails(self, times: int, *, within_s: float = 30) -> None:
-        """Wait until it has failed so many times more."""
-        enough, deadline = len(self.failures_s) + times, time.monotonic() + within_s
-        while len(self.failures_s) < enough:
-            assert self.error is None
-            assert time.monotonic() < deadline, "the outage is not noticed"
-            time.sleep(0.05)
-
     def survived(self, longest_s: float, before_kib: int) -> None:
         """End it: no failure took longer than that, memory is about what it was, and nothing acknowledged is lost."""
         self.end()

@@ -18,7 +18,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 WIDEROW = [sys.executable, "-m", "widerow.cli.main"]
-STOP_S = 15.0
+STOP_S = 5.0
 
 
 def environment() -> dict[str, str]:

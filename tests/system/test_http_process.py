@@ -149,7 +149,7 @@ def test_stopping_finishes_what_is_under_way(tmp_path: Path) -> None:
             sender.start()
             assert enough.wait(30)
             started = time.monotonic()
-        assert time.monotonic() - started < 15
+        assert time.monotonic() - started < 5
         sender.join()
         with running(service) as url, httpx.Client(base_url=url, headers=headers) as client:
             points = client.get("/v1/devices/d/series").json()["series"][0]["points"]
@@ -168,7 +168,7 @@ def test_a_request_that_never_ends_does_not_keep_the_server_from_stopping(servic
         late.sendall(b"GET /health/live HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n12345")
         time.sleep(0.1)
         started = time.monotonic()
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 5
     for connection in (idle, half, late):
         connection.close()
 
@@ -201,6 +201,6 @@ def test_a_signal_stops_the_process_in_good_order(tmp_path: Path, number: signal
             started = time.monotonic()
             process.send_signal(number)
             assert process.stdout.read().strip() == "closed"
-        assert process.wait(30) == 0
-        assert time.monotonic() - started < 15
+        assert process.wait(10) == 0
+        assert time.monotonic() - started < 5
     assert not (tmp_path / "serve.sock").exists()

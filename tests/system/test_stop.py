@@ -19,7 +19,7 @@ from system.writers import Load, Slice, sending
 from widerow.server.sockets import SOCKET
 
 HOUR_US = 3_600_000_000
-STOPS_WITHIN_S = 15.0
+STOPS_WITHIN_S = 5.0
 
 
 @pytest.fixture(scope="module")

@@ -148,9 +148,9 @@ def test_a_stall_is_charged_to_all_that_had_to_wait() -> None:
 
 def test_a_rate_is_kept() -> None:
     with serving(lambda _: KEPT) as server:
-        report = drive(server.url, CALM, rate=1000, lines=20, reports=500, connections=2)
-    assert report.acknowledged == 500
-    assert report.wall_s > 0.45, "the last request is due after 24 of 50 parts of a second"
+        report = drive(server.url, CALM, rate=1000, lines=20, seconds=0.5, connections=2)
+    assert 400 <= report.acknowledged <= 500
+    assert report.wall_s == pytest.approx(0.5, abs=0.2)
 
 
 def test_it_waits_when_asked_to_and_tries_again() -> None:
@@ -215,7 +215,7 @@ def test_it_stops_when_told_to_and_reports_progress() -> None:
         report = drive(server.url, CALM, rate=500, lines=50, connections=2, progress=progress, stop=stop)
     assert seen
     assert 0 < seen[0].acknowledged <= report.acknowledged
-    assert report.wall_s < 15
+    assert report.wall_s < 5
 
 
 def test_what_makes_no_sense_is_refused() -> None:

@@ -160,7 +160,7 @@ def test_long_ones_give_way_to_what_is_urgent_and_short_ones_do_not() -> None:
     turn = turns.ask("a", lambda _: None, _fail)
     assert breath_s() < 0.01, "it is short"
     now_s += 0.021
-    assert breath_s() > 0.018, "it rests for as long as may be"
+    assert 0.018 < breath_s() < 1.0, "it rests for as long as may be"
     now_s += 0.021
     urgent = False
     assert breath_s() < 0.01, "nobody else wants anything"
