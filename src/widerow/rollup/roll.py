@@ -29,6 +29,7 @@ from widerow.rollup.counts import NOTHING_COUNTED, Counted, Counts, count_raw
 from widerow.rollup.crew import CrewSettings
 from widerow.rollup.dirt import Dirt
 from widerow.rollup.marks import Marks
+from widerow.rollup.open_minutes import device_of, hours_in
 from widerow.rollup.store import Rollups
 from widerow.rollup.unit import Unit
 from widerow.rollup.versions import Versions
@@ -123,9 +124,7 @@ class Roller:
         """The minutes of some devices."""
         twice = windows.repeated(tenant.name, rows)
         if twice.any():  # which of two reports of the same time counts the store knows
-            device, time_us = rows.keys["device_id"], np.asarray(rows.keys["event_us"])[twice]
-            assert isinstance(device, Coded)
-            windows.spoil(tenant.name, device.take(twice), time_us - time_us % HOUR)
+            windows.spoil(tenant.name, device_of(rows).take(twice), hours_in(rows)[twice])
         kept = drop_erased_rows(self._telemetry.erasure.marks(tenant.name), rows)
         if not len(kept):
             return
