@@ -68,7 +68,8 @@ class Fleet:
         count = int(self.mad_per_s * TICK_S) if mad else 0
         step_us = int(TICK_S * SECOND) // max(count, 1)
         names = ["mad"] * count + [f"good-{i:05}" for i in range(self.tick % PERIOD_TICKS, HEALTHY, PERIOD_TICKS)]
-        times = [now_us - SECOND // 10 + i * step_us for i in range(count)] + [now_us] * (len(names) - count)
+        first_us = (now_us - SECOND // 10) // step_us * step_us + self.tick % step_us  # no two ticks share one, however late
+        times = [first_us + i * step_us for i in range(count)] + [now_us] * (len(names) - count)
         reports = [{"device": d, "time": t, "values": {"x": 1.5}} for d, t in zip(names, times, strict=True)]
         if not reports:
             return
