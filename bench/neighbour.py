@@ -2,11 +2,13 @@
 
     python -m bench.neighbour [--rate 1000] [--seconds 30] [--rounds 5] [--quick]
 
-Tenant B writes and asks at a fixed, moderate rate; A is limited, and has a process of its own. A round has three parts, on
-one server, which take turns in who is first: B *alone*; A stays *within* what it may send and ask; A goes *beyond*, sends
-ten times as much, and asks for all its raw reports over and over. Compared are B's acknowledgements and answers, and the
-server's memory. Beyond against within is what a tenant's excess does to another; within against alone is what it has a right
-to. Anything but a full acknowledgement or answer for B ends the benchmark with an error.
+Tenant B writes and asks at a fixed, moderate rate; A is limited, and has a process of its own. A round has four parts, on
+one server, which take turns in who is first: B *alone*; A stays *within* what it may send and ask; it does, and its excess
+passes the server by (*beside*: it goes to `bench.lib.nobody`); A goes *beyond*, sends ten times as much as it may, and asks
+for all its raw reports over and over. Compared are B's acknowledgements and answers, and the server's memory.
+Beyond against beside is what a server lets a tenant's excess do to another, where both have the same machine to share with
+who sends it; beside against within is what sending does to that machine; within against alone is what A has a right to.
+Anything but a full acknowledgement or answer for B ends the benchmark with an error.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ _LINES = 20
 _ASKERS = 2
 _LONGEST_S = 1800.0
 _SAMPLE_S = 0.2
-ALONE, WITHIN, BEYOND = PARTS = ("alone", "within", "beyond")
+ALONE, WITHIN, BESIDE, BEYOND = PARTS = ("alone", "within", "beside", "beyond")
+_COMPARED = ((BEYOND, BESIDE), (BESIDE, WITHIN), (BEYOND, WITHIN), (WITHIN, ALONE), (BEYOND, ALONE))
 _NEARLY = 0.9
 """What A sends and asks for of what it may, when it stays within that."""
 
@@ -90,7 +93,8 @@ def run(options: argparse.Namespace) -> Figures:
         bench = Bench(server, options)
         bench.part(BEYOND, min(5.0, options.seconds))  # all meet caches that are warm, and what A keeps in memory
         for number in range(options.rounds):
-            order = PARTS[number % 3 :] + PARTS[: number % 3]
+            first = number % len(PARTS)
+            order = PARTS[first:] + PARTS[:first]
             rounds.append({name: bench.part(name, options.seconds) for name in order})
             print(f"round {number + 1}: {_said(rounds[-1])}", flush=True)
     for what, name in (("acks", "ack"), ("answers", "query")):
@@ -98,15 +102,15 @@ def run(options: argparse.Namespace) -> Figures:
             met = [{part: 1e3 * getattr(each[part], what).quantile(q) for part in PARTS} for each in rounds]
             for part in PARTS:
                 figures.add(f"neighbour_{name}_{label}_{part}_ms", median(each[part] for each in met), "ms")
-            for part, base in ((BEYOND, WITHIN), (WITHIN, ALONE), (BEYOND, ALONE)):
+            for part, base in _COMPARED:
                 ratio = median(each[part] / each[base] for each in met)
                 figures.add(f"neighbour_{name}_{label}_{part}_to_{base}", ratio, f"of the time {base}")
     figures.add("neighbour_errors", 0, "of B")  # otherwise this is not reached
-    for base in (WITHIN, ALONE):
+    for base in (BESIDE, WITHIN, ALONE):
         ratio = median(each[BEYOND].rss_mib / each[base].rss_mib for each in rounds)
         figures.add(f"neighbour_rss_{BEYOND}_to_{base}", ratio, f"of the memory {base}")
     figures.add("neighbour_rss_mib", median(each[BEYOND].rss_mib for each in rounds), "MiB")
-    for part in (WITHIN, BEYOND):
+    for part in (WITHIN, BESIDE, BEYOND):
         for name, value, unit in _of_noisy([each[part].noisy for each in rounds]):
             figures.add(f"neighbour_noisy_{part}_{name}", value, unit)
     return figures
@@ -189,7 +193,7 @@ class Bench:
     def part(self, name: str, seconds: float) -> _Part:
         self._server.settle()
         part = _Part()
-        with nullcontext() if name == ALONE else self._noise(part, beyond=name == BEYOND):
+        with nullcontext() if name == ALONE else self._noise(part, name):
             self._measure(part, seconds)
         return part
 
@@ -243,28 +247,46 @@ class Bench:
             part.rss_mib = max(part.rss_mib, self._server.rss_mib())
 
     @contextmanager
-    def _noise(self, part: _Part, *, beyond: bool) -> Iterator[None]:
-        options = self._options
-        arguments = ["--rate", options.limit * (options.times if beyond else _NEARLY), "--devices", NOISY_DEVICES]
-        arguments += ["--start-us", self._noisy_from_us, "--span-us", *self._span_us]
-        arguments += ["--question-rate", options.noisy_questions if beyond else self._allowed_questions()]
-        command = [sys.executable, "-m", "bench.lib.noisy", self._server.url]
-        environment = dict(zip(("WIDEROW_TOKEN", "WIDEROW_READ_TOKEN"), self._noisy_tokens, strict=True))
-        process = started_elsewhere([*command, *map(str, arguments)], environment)
-        try:
-            self._await_noise(process, _REFUSED if beyond else _ACCEPTED)
-            yield
-            process.send_signal(signal.SIGTERM)
-            out, _ = process.communicate(timeout=60)
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+    def _noise(self, part: _Part, name: str) -> Iterator[None]:
+        """While A's process is at work."""
+        with self._nobody() as nobody:
+            process = self._noisy(name, nobody)
+            try:
+                self._await_noise(process, _REFUSED if name == BEYOND else _ACCEPTED)
+                yield
+                process.send_signal(signal.SIGTERM)
+                out, _ = process.communicate(timeout=60)
+            finally:
+                _end(process)
         if process.returncode:
             raise RuntimeError(f"the noisy tenant ended with {process.returncode}")
         part.noisy = json.loads(out)
         sent = sum(part.noisy["writes"].values()) * part.noisy["lines"]
         self._noisy_from_us += -(-sent // NOISY_DEVICES) * INTERVAL_US
+
+    def _noisy(self, name: str, nobody: str) -> subprocess.Popen[str]:
+        options = self._options
+        most = (options.limit * options.times, options.noisy_questions)
+        allowed = (options.limit * _NEARLY, self._allowed_questions())
+        rate, questions = most if name == BEYOND else allowed
+        arguments = ["--rate", rate, "--question-rate", questions, "--devices", NOISY_DEVICES]
+        arguments += ["--start-us", self._noisy_from_us, "--span-us", *self._span_us]
+        if name == BESIDE:
+            arguments += ["--nobody", nobody, "--nobody-rate", most[0] - rate, "--nobody-question-rate", most[1] - questions]
+        command = [sys.executable, "-m", "bench.lib.noisy", self._server.url]
+        environment = dict(zip(("WIDEROW_TOKEN", "WIDEROW_READ_TOKEN"), self._noisy_tokens, strict=True))
+        return started_elsewhere([*command, *map(str, arguments)], environment)
+
+    @contextmanager
+    def _nobody(self) -> Iterator[str]:
+        """The address of a server that refuses everything."""
+        process = started_elsewhere([sys.executable, "-m", "bench.lib.nobody"])
+        try:
+            assert process.stdout
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+            _end(process, timeout_s=10)
 
     def _allowed_questions(self) -> float:
         """A second: each reads all reports A had at first."""
@@ -285,6 +307,15 @@ class Bench:
 
 _REFUSED = ("widerow_reports_refused_total{", "widerow_query_refused_total{")
 _ACCEPTED = ("widerow_reports_accepted_total{",)
+
+
+def _end(process: subprocess.Popen[str], timeout_s: float = 0.0) -> None:
+    """Kill it, if it has not ended by itself within some time."""
+    try:
+        process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _of_other(exposition: bytes, counters: tuple[str, ...]) -> float:

@@ -45,19 +45,52 @@ def main() -> int:
     options = parse()
     over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: over.set())
-    feed = Rude(options.url, os.environ["WIDEROW_TOKEN"], Load(options.devices, options.lines, options.start_us))
-    asked: Counter[int] = Counter()
-    askers = [threading.Thread(target=ask, args=(options, n, over, asked), daemon=True) for n in range(options.askers)]
-    for thread in askers:
-        thread.start()
+    to_server = Stream(options, options.url, options.rate, options.question_rate)
+    streams = [to_server]
+    if options.nobody:
+        streams.append(Stream(options, options.nobody, options.nobody_rate, options.nobody_question_rate))
     began_s = time.perf_counter()
-    while not over.is_set():
-        feed.run(connections=options.connections, seconds=0.5, rate=options.rate)
+    threads = [thread for stream in streams for thread in stream.threads(over)]
+    for thread in threads:
+        thread.start()
+    over.wait()
     wall_s = time.perf_counter() - began_s
-    for thread in askers:
+    for thread in threads:
         thread.join(30)
-    print(json.dumps({"wall_s": wall_s, "lines": options.lines, "writes": dict(feed.met), "questions": dict(asked)}))
+    met = {"writes": dict(to_server.feed.met), "questions": dict(to_server.asked)}
+    print(json.dumps({"wall_s": wall_s, "lines": options.lines, **met}))
     return 0
+
+
+class Stream:
+    """What goes to one server: reports and questions, each at a rate."""
+
+    def __init__(self, options: argparse.Namespace, url: str, rate: float, question_rate: float) -> None:
+        self._options, self._url, self._rate, self._question_rate = options, url, rate, question_rate
+        self.feed = Rude(url, os.environ["WIDEROW_TOKEN"], Load(options.devices, options.lines, options.start_us))
+        self.asked: Counter[int] = Counter()
+
+    def threads(self, over: threading.Event) -> list[threading.Thread]:
+        askers = [threading.Thread(target=self._ask, args=(n, over), daemon=True) for n in range(self._options.askers)]
+        return [threading.Thread(target=self._write, args=(over,), daemon=True), *askers]
+
+    def _write(self, over: threading.Event) -> None:
+        while not over.is_set():
+            self.feed.run(connections=self._options.connections, seconds=0.5, rate=self._rate)
+
+    def _ask(self, number: int, over: threading.Event) -> None:
+        """Each asker in its turn, at a steady rate; one whose answer is not there yet is late with the next."""
+        headers = {"Authorization": f"Bearer {os.environ['WIDEROW_READ_TOKEN']}"}
+        start_us, stop_us = self._options.span_us
+        path = f"{QUESTION}&start={start_us // 1000}&end={stop_us // 1000}"
+        due_s = time.perf_counter() + number / self._question_rate
+        with Connection(Target.of(self._url), headers) as connection:
+            while not over.wait(max(0.0, due_s - time.perf_counter())):
+                try:
+                    self.asked[connection.request("GET", path).status] += 1
+                except TransportError:
+                    self.asked[0] += 1
+                due_s = max(due_s + self._options.askers / self._question_rate, time.perf_counter())
 
 
 def parse() -> argparse.Namespace:
@@ -70,23 +103,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--start-us", type=int, required=True, help="event time of the first report")
     parser.add_argument("--question-rate", type=float, default=5.0, help="heavy questions a second, of all askers")
     parser.add_argument("--askers", type=int, default=4)
+    parser.add_argument("--nobody", help="where more goes that is to cost what sending it costs: see `bench.lib.nobody`")
+    parser.add_argument("--nobody-rate", type=float, default=0.0, help="reports a second that go there")
+    parser.add_argument("--nobody-question-rate", type=float, default=0.0, help="questions a second that go there")
     parser.add_argument("--span-us", type=int, nargs=2, required=True, help="event times they ask about")
     return parser.parse_args()
-
-
-def ask(options: argparse.Namespace, number: int, over: threading.Event, asked: Counter[int]) -> None:
-    """Each asker in its turn, at a steady rate; one whose answer is not there yet is late with the next."""
-    headers = {"Authorization": f"Bearer {os.environ['WIDEROW_READ_TOKEN']}"}
-    start_us, stop_us = options.span_us
-    path = f"{QUESTION}&start={start_us // 1000}&end={stop_us // 1000}"
-    due_s = time.perf_counter() + number / options.question_rate
-    with Connection(Target.of(options.url), headers) as connection:
-        while not over.wait(max(0.0, due_s - time.perf_counter())):
-            try:
-                asked[connection.request("GET", path).status] += 1
-            except TransportError:
-                asked[0] += 1
-            due_s = max(due_s + options.askers / options.question_rate, time.perf_counter())
 
 
 if __name__ == "__main__":
