@@ -32,7 +32,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
         yield service
 
 
-def send(service: Service, tenant: Tenant, *bodies: str) -> list[Outcome]:
+def send(service: Service, tenant: Tenant, *bodies: str, lane: Lane = Lane.LIVE) -> list[Outcome]:
     """Submit all at once, wait for all."""
     outcomes: dict[int, Outcome] = {}
     done = threading.Event()
@@ -45,7 +45,8 @@ def send(service: Service, tenant: Tenant, *bodies: str) -> list[Outcome]:
     for k, text in enumerate(bodies):
         body = text.encode()
         decode = service.bodies.lines(body, encoding="", precision="us", max_bytes=1 << 30)
-        service.pipeline.submit(Job(tenant, len(body), decode, lambda o, k=k: finish(k, o)))  # type: ignore[misc]
+        job = Job(tenant, len(body), decode, lambda o, k=k: finish(k, o), lane=lane)  # type: ignore[misc]
+        service.pipeline.submit(job)
     assert done.wait(30)
     return [outcomes[k] for k in range(len(bodies))]
 
@@ -135,6 +136,30 @@ def test_limits_that_fail_unforeseen_are_answered_and_hold_nothing(
     assert service.pipeline.in_flight() == 0
     (outcome,) = send(service, tenant, f"m,device=d a=1 {now}")
     assert outcome.accepted == 1
+
+
+def test_handing_on_that_fails_unforeseen_is_answered_and_holds_nothing(
+    service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Backlog, which is cut into pieces: by the sender, by a thread that decodes, and by the one that decodes backlog."""
+    tenant = service.catalog.tenants.create(Tenant(name="acme"))
+    old = service.clock.now_us() - 2 * HOUR
+    small, large = f"m,device=d a=1 {old}", "\n".join(f"m,device=d a={i} {old - i}" for i in range(10_000))
+    told: list[Outcome] = []
+
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("out of thin air")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("widerow.pipeline.pipeline.pieces", fail)
+        for text, lane in ((small, Lane.LIVE), (large, Lane.LIVE), (large, Lane.BACKFILL)):
+            told += send(service, tenant, text, lane=lane)
+    assert [type(outcome.error) for outcome in told] == [Unavailable] * 3
+    assert "handing on failed" in caplog.text
+    assert service.pipeline.in_flight() == 0
+    for lane in (Lane.LIVE, Lane.BACKFILL):
+        (outcome,) = send(service, tenant, large, lane=lane)
+        assert outcome.accepted == 10_000
 
 
 def forbidden() -> None:

@@ -221,10 +221,20 @@ class Pipeline:
             job.lane = Lane.BACKFILL
         if self._admission and not self._admitted(self._admission, job):
             return
+        try:
+            self._hand_on(job, job.batch, is_mixed=is_mixed, wake=wake)
+        except WiderowError:  # there is no room behind
+            raise
+        except Exception as error:
+            log.exception("handing on failed")
+            self._answer(job, Outcome(error=unexpected(error)))
+
+    def _hand_on(self, job: Job, batch: Batch, *, is_mixed: bool, wake: bool) -> None:
+        """To the committer. What fails here leaves pieces behind that are committed and that nobody is told of."""
         live: Flags | None = None
         if is_mixed:
             # Messages of many devices may come as one job: those that are live do not wait for one that was away.
-            live = job.batch.time_us >= self._clock.now_us() - self._settings.backfill_after_us
+            live = batch.time_us >= self._clock.now_us() - self._settings.backfill_after_us
         if job.lane is Lane.LIVE:
             self._batches.put(job, wake=wake)
         else:
