@@ -57,6 +57,9 @@ def main() -> int:
     wall_s = time.perf_counter() - began_s
     for thread in threads:
         thread.join(30)
+    for stream in streams:
+        if stream.broken:
+            raise stream.broken
     met = {"writes": dict(to_server.feed.met), "questions": dict(to_server.asked)}
     print(json.dumps({"wall_s": wall_s, "lines": options.lines, **met}))
     return 0
@@ -69,14 +72,19 @@ class Stream:
         self._options, self._url, self._rate, self._question_rate = options, url, rate, question_rate
         self.feed = Rude(url, os.environ["WIDEROW_TOKEN"], Load(options.devices, options.lines, options.start_us))
         self.asked: Counter[int] = Counter()
+        self.broken: Exception | None = None
 
     def threads(self, over: threading.Event) -> list[threading.Thread]:
         askers = [threading.Thread(target=self._ask, args=(n, over), daemon=True) for n in range(self._options.askers)]
         return [threading.Thread(target=self._write, args=(over,), daemon=True), *askers]
 
     def _write(self, over: threading.Event) -> None:
-        while not over.is_set():
-            self.feed.run(connections=self._options.connections, seconds=0.5, rate=self._rate)
+        try:
+            while not over.is_set():
+                self.feed.run(connections=self._options.connections, seconds=0.5, rate=self._rate)
+        except Exception as error:  # noqa: BLE001 - raised by who waits for it
+            self.broken = error
+            over.set()
 
     def _ask(self, number: int, over: threading.Event) -> None:
         """Each asker in its turn, at a steady rate; one whose answer is not there yet is late with the next."""
