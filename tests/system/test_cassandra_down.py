@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from servers.cluster import Cluster
 from servers.fixtures import had
 from system.outage import Writer, resident_kib
 from widerow.engine.cassandra import CassandraEngine, CassandraSettings
+from widerow.engine.cassandra.cluster import AskAgain
 from widerow.engine.contract.tables import SPARSE
 from widerow.model.times import SystemClock
 
@@ -54,6 +56,45 @@ def test_a_node_that_hangs_and_dies_costs_time_and_nothing_else(server: Cassandr
         if writer.is_alive():
             writer.end()
         engine.close()
+
+
+@pytest.mark.slow
+def test_a_write_that_a_node_gave_up_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[bool] = []
+    decide = AskAgain.on_write_timeout
+
+    def watched(policy: AskAgain, *given: Any, **more: Any) -> Any:
+        decision = decide(policy, *given, **more)
+        answers.append(decision[0] == policy.RETRY)
+        return decision
+
+    monkeypatch.setattr(AskAgain, "on_write_timeout", watched)
+    with had(lambda: Cassandra(commitlog_sync="batch", settings={"write_request_timeout": "50ms"})) as server:
+        settings = CassandraSettings(hosts=(server.host,), port=server.port, keyspace="late")
+        engine = CassandraEngine(settings, clock=SystemClock())
+        writers = [Writer(engine) for _ in range(8)]
+        try:
+            engine.apply([SPARSE])
+            for writer in writers:
+                writer.start()
+            writers[0].goes_on(30)
+            deadline_s = time.monotonic() + 60
+            while answers.count(True) < 3:
+                assert time.monotonic() < deadline_s, "the node never gave up"
+                server.pause()
+                time.sleep(0.3)
+                server.resume()
+                time.sleep(0.3)
+            for writer in writers:
+                writer.end()
+            failures = sum(len(writer.failures_s) for writer in writers)
+            assert failures <= answers.count(False), "who fails was asked as often as may be"
+            assert not any(writer.lost() for writer in writers)
+        finally:
+            for writer in writers:
+                if writer.is_alive():
+                    writer.end()
+            engine.close()
 
 
 @pytest.mark.cluster

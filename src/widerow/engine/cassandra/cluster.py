@@ -1,7 +1,8 @@
 """The connection: a driver session with our policies, prepared statements, and bounded requests.
 
 Rule 1: every request has a deadline; a timeout raises `Unavailable`, and so does a cluster that cannot be reached.
-Rule 2: what is repeated is idempotent: plain writes carry their timestamps. Conditional ones are tried once.
+Rule 2: what is repeated is idempotent: reads, and plain writes, which carry their timestamps. Conditional ones are tried
+once.
 Rule 3: at most `in_flight` requests are under way; whoever wants more waits.
 """
 
@@ -33,6 +34,8 @@ from widerow.model.errors import ConfigError, Unavailable
 
 _RECONNECT_S = 10.0
 """A node that came back is used again after this long at the latest."""
+_TIMES_AGAIN = 2
+"""A server waits 2 s for a write and 5 s for a read. Three times that is no more than the usual deadline allows for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +57,22 @@ class CassandraSettings:
     tls: SSLContext | None = None
 
 
-class _NoRetry(RetryPolicy):  # type: ignore[misc]
-    """The driver's own retries know nothing of our deadlines."""
+class AskAgain(RetryPolicy):  # type: ignore[misc]
+    """What may be repeated is asked again when the server gave up waiting, which it does long before our deadline is over.
 
-    def on_read_timeout(self, *_: Any, **__: Any) -> Any:
+    The deadline is that of the request with all its repetitions. Other failures are for the caller to judge.
+    """
+
+    def on_read_timeout(self, query: Any, *_: Any, retry_num: int, **__: Any) -> Any:
+        again = getattr(query, "is_idempotent", False) and retry_num < _TIMES_AGAIN
+        return (self.RETRY, None) if again else (self.RETHROW, None)
+
+    on_write_timeout = on_read_timeout
+
+    def on_unavailable(self, *_: Any, **__: Any) -> Any:
         return self.RETHROW, None
 
-    on_write_timeout = on_unavailable = on_request_error = on_read_timeout
+    on_request_error = on_unavailable
 
 
 class Connection:
@@ -75,7 +87,7 @@ class Connection:
             raise ConfigError(f"consistency {settings.consistency!r} is not known: one of {known}") from None
         profile = ExecutionProfile(
             load_balancing_policy=TokenAwarePolicy(DCAwareRoundRobinPolicy(local_dc=settings.dc)),
-            retry_policy=_NoRetry(),
+            retry_policy=AskAgain(),
             consistency_level=consistency,
             serial_consistency_level=ConsistencyLevel.LOCAL_SERIAL,
             request_timeout=settings.timeout_s,
