@@ -4,8 +4,9 @@
 
 Tenant B writes and asks at a fixed, moderate rate; A is limited, and has a process of its own. A round has four parts, on
 one server, which take turns in who is first: B *alone*; A stays *within* what it may send and ask; it does, and its excess
-passes the server by (*beside*: it goes to `bench.lib.nobody`); A goes *beyond*, sends ten times as much as it may, and asks
-for all its raw reports over and over. Compared are B's acknowledgements and answers, and the server's memory.
+passes the server by (*beside*: it goes to `bench.lib.nobody`); A goes *beyond*, each of its devices sends ten times as often
+as it may, and it asks for all its raw reports over and over. Compared are B's acknowledgements and answers, and the server's
+memory. Reports of both are about the time when they are sent.
 Beyond against beside is what a server lets a tenant's excess do to another, where both have the same machine to share with
 who sends it; beside against within is what sending does to that machine; within against alone is what A has a right to.
 Anything but a full acknowledgement or answer for B ends the benchmark with an error.
@@ -39,7 +40,8 @@ from widerow.model.times import HOUR
 from widerow.simulate.latency import Latencies
 
 NOISY = "noisy"
-NOISY_DEVICES = 2000
+NOISY_DEVICES = 20_000
+"""Within its limit each reports about every ten seconds, beyond it every second."""
 _LINES = 20
 """Reports a request of B: many small ones, so that a percentile means something."""
 _ASKERS = 2
@@ -62,8 +64,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--limit", type=int, default=2000, help="reports a second that A may send")
     parser.add_argument("--times", type=float, default=10, help="what A sends of that")
     parser.add_argument("--cost-limit", type=int, default=200_000, help="rows a second that A's questions may read; 0: any")
-    parser.add_argument("--noisy-questions", type=float, default=5, help="heavy questions a second of A")
-    parser.add_argument("--noisy-hours", type=float, default=1.0, help="of reports each 10 s that A has and asks for")
+    parser.add_argument("--noisy-questions", type=float, default=5, help="heavy questions a second of A; 0: none")
+    parser.add_argument("--noisy-hours", type=float, default=0.1, help="of reports each 10 s that A has and asks for")
     parser.add_argument("--seconds", type=float, default=30.0, help="of each part of a round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--connections", type=int, default=4)
@@ -72,7 +74,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="one short round: to see that it works")
     options = parser.parse_args(arguments)
     if options.quick:
-        options.seconds, options.rounds, options.noisy_hours = 5.0, 1, 0.1
+        options.seconds, options.rounds, options.noisy_hours = 5.0, 1, 0.01
     return options
 
 
@@ -169,16 +171,12 @@ class Bench:
     def _fill_noisy(self) -> None:
         """What A has before it is limited."""
         cycles = max(1, round(self._options.noisy_hours * HOUR / INTERVAL_US))
-        now_us = time.time_ns() // 1000
-        # What it sends later runs faster than the clock, so that few devices are many reports; it follows on this.
-        sent_us = int(_LONGEST_S * self._options.limit * self._options.times / NOISY_DEVICES * INTERVAL_US)
-        first_us = now_us - sent_us - (cycles + 10) * INTERVAL_US
+        first_us = time.time_ns() // 1000 - 2 * HOUR - cycles * INTERVAL_US
         first_us -= first_us % HOUR
         load = Load(NOISY_DEVICES, 1000, first_us)
         feed = Feed(self._server.url, self._noisy_tokens[0], load)
         feed.run(connections=self._options.connections, requests=cycles * NOISY_DEVICES // load.lines)
         self._span_us = (first_us, first_us + cycles * INTERVAL_US)
-        self._noisy_from_us = self._span_us[1]
 
     def _admin(self, method: str, path: str, form: dict[str, Any]) -> dict[str, Any]:
         with self._server.connection(self._server.operator_token) as connection:
@@ -261,8 +259,6 @@ class Bench:
         if process.returncode:
             raise RuntimeError(f"the noisy tenant ended with {process.returncode}")
         part.noisy = json.loads(out)
-        sent = sum(part.noisy["writes"].values()) * part.noisy["lines"]
-        self._noisy_from_us += -(-sent // NOISY_DEVICES) * INTERVAL_US
 
     def _noisy(self, name: str, nobody: str) -> subprocess.Popen[str]:
         options = self._options
@@ -270,7 +266,7 @@ class Bench:
         allowed = (options.limit * _NEARLY, self._allowed_questions())
         rate, questions = most if name == BEYOND else allowed
         arguments = ["--rate", rate, "--question-rate", questions, "--devices", NOISY_DEVICES]
-        arguments += ["--start-us", self._noisy_from_us, "--span-us", *self._span_us]
+        arguments += ["--span-us", *self._span_us]
         if name == BESIDE:
             arguments += ["--nobody", nobody, "--nobody-rate", most[0] - rate, "--nobody-question-rate", most[1] - questions]
         command = [sys.executable, "-m", "bench.lib.noisy", self._server.url]

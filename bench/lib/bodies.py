@@ -2,7 +2,7 @@
 
 A load generator on the same cores must cost little. So the reports of a small fleet are rendered for some cycles; request i
 sends the next `lines` of them in an endless ring, and a kernel writes into the body the times they have by now.
-Report r is of device r % devices, in cycle r // devices; each cycle is 10 s of event time.
+Report r is of device r % devices, in cycle r // devices; each cycle is 10 s of event time, or what the load says.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class Load:
     lines: int
     start_us: int
     first: int = 0
+    interval_us: int = INTERVAL_US
+    """Between two reports of a device."""
 
     def names(self) -> list[str]:
         return [f"dev-{i:06d}" for i in range(self.first, self.first + self.devices)]
@@ -54,7 +56,7 @@ class Load:
 
     def last_us(self, request: int) -> int:
         """The latest time of a request's reports."""
-        return self.start_us + ((request + 1) * self.lines - 1) // self.devices * INTERVAL_US + INTERVAL_US
+        return self.start_us + (((request + 1) * self.lines - 1) // self.devices + 1) * self.interval_us
 
     def of_first_device(self, request: int) -> int:
         """How many of a request's reports are of the first device: the multiples of `devices` in its range."""
@@ -74,7 +76,7 @@ class Body:
 def times_us(load: Load, request: int) -> Ints:
     """The times of a request's reports. A device keeps its place within the cycle."""
     out = np.empty(load.lines, np.int64)
-    _times(load.start_us, load.devices, request * load.lines, INTERVAL_US, out)
+    _times(load.start_us, load.devices, request * load.lines, load.interval_us, out)
     return out
 
 

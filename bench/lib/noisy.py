@@ -1,7 +1,8 @@
 """A tenant that is over its limits, in a process of its own: writes at a rate and asks heavy questions, whatever it is told.
 
-    WIDEROW_TOKEN=... WIDEROW_READ_TOKEN=... python -m bench.lib.noisy URL --rate 20000 --start-us 1800000000000000 ...
+    WIDEROW_TOKEN=... WIDEROW_READ_TOKEN=... python -m bench.lib.noisy URL --rate 20000 --span-us ...
 
+Its reports are about the time when they are sent: the more it sends, the more often each device reports.
 It ends on SIGTERM, and prints what it met with as JSON. Refusals are what it is there for: none of them slows it down.
 """
 
@@ -19,6 +20,7 @@ from collections import Counter
 from bench.lib.bodies import Load, times_us
 from bench.lib.linefeed import PATHS, Feed
 
+from widerow.model.times import SECOND
 from widerow.simulate.wire import Connection, Target, TransportError
 
 QUESTION = "/v1/fleet/series?step=10s&agg=avg,max&metrics=telemetry_temp"
@@ -70,12 +72,16 @@ class Stream:
 
     def __init__(self, options: argparse.Namespace, url: str, rate: float, question_rate: float) -> None:
         self._options, self._url, self._rate, self._question_rate = options, url, rate, question_rate
-        self.feed = Rude(url, os.environ["WIDEROW_TOKEN"], Load(options.devices, options.lines, options.start_us))
+        load = Load(
+            options.devices, options.lines, time.time_ns() // 1000, interval_us=round(options.devices / rate * SECOND)
+        )
+        self.feed = Rude(url, os.environ["WIDEROW_TOKEN"], load)
         self.asked: Counter[int] = Counter()
         self.broken: Exception | None = None
 
     def threads(self, over: threading.Event) -> list[threading.Thread]:
-        askers = [threading.Thread(target=self._ask, args=(n, over), daemon=True) for n in range(self._options.askers)]
+        count = self._options.askers if self._question_rate else 0
+        askers = [threading.Thread(target=self._ask, args=(n, over), daemon=True) for n in range(count)]
         return [threading.Thread(target=self._write, args=(over,), daemon=True), *askers]
 
     def _write(self, over: threading.Event) -> None:
@@ -105,11 +111,10 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.lib.noisy", description="A tenant that is over its limits.")
     parser.add_argument("url")
     parser.add_argument("--rate", type=float, required=True, help="reports a second")
-    parser.add_argument("--devices", type=int, default=2000)
+    parser.add_argument("--devices", type=int, default=20_000)
     parser.add_argument("--lines", type=int, default=100, help="reports a request")
     parser.add_argument("--connections", type=int, default=4)
-    parser.add_argument("--start-us", type=int, required=True, help="event time of the first report")
-    parser.add_argument("--question-rate", type=float, default=5.0, help="heavy questions a second, of all askers")
+    parser.add_argument("--question-rate", type=float, default=5.0, help="heavy questions a second, of all askers; 0: none")
     parser.add_argument("--askers", type=int, default=4)
     parser.add_argument("--nobody", help="where more goes that is to cost what sending it costs: see `bench.lib.nobody`")
     parser.add_argument("--nobody-rate", type=float, default=0.0, help="reports a second that go there")
