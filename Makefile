@@ -15,6 +15,10 @@ FETCHED = $${WIDEROW_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/widerow}
 SIDE_BY_SIDE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 CACHES := .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache site build dist bench/results
 
+# The kernels are kept in __pycache__ anyway; and without the rest of it each of the hundreds of processes that tests start
+# would compile the whole package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup run servers test test-cluster test-everywhere test-year check format bench storm neighbour crash crash-rollups crash-pipeline fuzz dist lock clean
 

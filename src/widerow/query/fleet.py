@@ -35,7 +35,7 @@ from widerow.query.stepped import Sources
 from widerow.query.steps import Steps, steps_of
 from widerow.rollup.fleet import Stale
 from widerow.rollup.fleet_store import FleetStore
-from widerow.rollup.fleet_summary import ALL_TYPES, NOTHING, FleetSummary, begins, folded, summary_of_fleets, types_in
+from widerow.rollup.fleet_summary import ALL_TYPES, FleetSummary, begins, folded, nothing, summary_of_fleets, types_in
 from widerow.schema.rollups import HOURS, LEVELS, MOST_TYPES
 from widerow.schema.shards import SHARDS, shards_of
 
@@ -150,7 +150,7 @@ class _Asking:
 
     def _before(self, span: TimeSpan) -> FleetSummary:
         """Of the devices that match, by the steps that were asked for."""
-        return self._of_devices(span, self._steps) if span.start_us < span.stop_us else NOTHING
+        return self._of_devices(span, self._steps) if span.start_us < span.stop_us else nothing()
 
     def _hours(self, span: TimeSpan) -> FleetSummary:
         """From the fleet's hours; whole ones inside of the span, and what is left of others at its ends."""
@@ -213,13 +213,13 @@ class _Asking:
 
     def _hourly(self, span: TimeSpan, shards: frozenset[int] = _ALL_SHARDS) -> FleetSummary:
         if span.start_us == span.stop_us:
-            return NOTHING
+            return nothing()
         return self._of_devices(span, steps_of("1h", span), shards)
 
     def _of_devices(self, span: TimeSpan, steps: Steps, shards: frozenset[int] = _ALL_SHARDS) -> FleetSummary:
         chosen = self._chosen().of(shards)
         if not chosen.names:
-            return NOTHING
+            return nothing()
         found = across(
             self._from.sources,
             self._tenant,
@@ -234,8 +234,8 @@ class _Asking:
         for level, rows in found.used.items():
             self._used[level] = self._used.get(level, 0) + rows
         self._missing += found.missing
-        nothing = np.zeros(len(found))
-        stats = replace(found.stats, first=nothing, last=nothing, increase=found.gained)
+        unknown = np.zeros(len(found))
+        stats = replace(found.stats, first=unknown, last=unknown, increase=found.gained)
         group = Coded(chosen.group.names, found.group.astype(np.int32))
         return FleetSummary(group, found.metric, found.start_us, FleetStats(found.devices, stats))
 

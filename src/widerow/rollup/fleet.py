@@ -26,7 +26,7 @@ from widerow.rollup.backlog import Backlog, units_of
 from widerow.rollup.counts import Counts
 from widerow.rollup.crew import CrewSettings
 from widerow.rollup.fleet_store import FleetStore
-from widerow.rollup.fleet_summary import NOTHING, TYPE, FleetSummary, first_types, hours_of_devices, summary_of_fleets
+from widerow.rollup.fleet_summary import TYPE, FleetSummary, first_types, hours_of_devices, nothing, summary_of_fleets
 from widerow.rollup.roll import Rolled
 from widerow.rollup.store import Rollups
 from widerow.rollup.unit import Unit
@@ -155,7 +155,7 @@ class Fleet:
 
     def shard_says(self, tenant: Tenant, hour_us: int, shard: int) -> tuple[FleetSummary, int]:
         """From the hours of all devices of a shard; and how many devices it has."""
-        summary, count = NOTHING, 0
+        summary, count = nothing(), 0
         span = TimeSpan(hour_us, hour_us + 1)
         for names in self._names(tenant.name, shard):
             count += len(names)

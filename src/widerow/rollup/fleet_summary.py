@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -48,19 +49,18 @@ class FleetSummary:
         return FleetSummary(self.type.take(which), self.metric.take(which), self.start_us[which], self.fleet.take(which))
 
 
-NOTHING = FleetSummary(
-    Coded.of(()),
-    Coded.of(()),
-    np.zeros(0, np.int64),
-    FleetStats.of_devices(Stats.of(np.zeros(0, np.int64), np.zeros(0), np.zeros(1, np.int64))),
-)
+@cache
+def nothing() -> FleetSummary:
+    """Of no device. Not a constant, because making it takes kernels, which not every command needs."""
+    stats = Stats.of(np.zeros(0, np.int64), np.zeros(0), np.zeros(1, np.int64))
+    return FleetSummary(Coded.of(()), Coded.of(()), np.zeros(0, np.int64), FleetStats.of_devices(stats))
 
 
 def folded(parts: Sequence[FleetSummary]) -> FleetSummary:
     """Summaries of disjoint devices as one. What is of the same type, metric and window is merged in the order it comes."""
     parts = [part for part in parts if len(part)]
     if not parts:
-        return NOTHING
+        return nothing()
     type_, metric = in_order(united([p.type for p in parts])), in_order(united([p.metric for p in parts]))
     start_us = np.concatenate([p.start_us for p in parts])
     order = np.lexsort((start_us, metric.codes, type_.codes))  # stable

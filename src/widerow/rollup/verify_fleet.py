@@ -26,11 +26,11 @@ from widerow.model.times import DAY, HOUR, Clock, TimeSpan
 from widerow.rollup.fleet import Fleet
 from widerow.rollup.fleet_summary import (
     ALL_TYPES,
-    NOTHING,
     FleetSummary,
     first_types,
     fleet_rows,
     hours_of_devices,
+    nothing,
     partial_rows,
     summary_of_fleets,
 )
@@ -100,7 +100,7 @@ class FleetVerifier:
             right, known = [], True
             for shard in range(SHARDS):
                 mine = by_shard.get((hour_us, shard), {})
-                summary = should.get((hour_us, shard), NOTHING)
+                summary = should.get((hour_us, shard), nothing())
                 if summary is None:
                     right += [part.take(np.asarray(part.keys["shard"]) == shard) for part in here]
                     known &= bool(mine)
@@ -128,7 +128,7 @@ class FleetVerifier:
             for chunks in self._fleet.hours(tenant, shard, span):
                 starts = [np.asarray(rows.keys["start_us"]) for rows in chunks]
                 for hour_us in np.unique(np.concatenate(starts)).tolist() if starts else ():
-                    before = should.get((hour_us, shard), NOTHING)
+                    before = should.get((hour_us, shard), nothing())
                     parts = [rows.take(at == hour_us) for rows, at in zip(chunks, starts, strict=True) if hour_us in at]
                     try:
                         summary = None if before is None else hours_of_devices(before, parts)
