@@ -1,7 +1,8 @@
 """Apache Cassandra, started from its jars: one node. For a few together see cluster.py.
 
 Rule 1: the configuration is written here, whole; `settings` adds to it or replaces parts of it, by Cassandra's own names.
-Rule 2: it is light (1 GiB of heap) and quick to start (no waiting for gossip), and otherwise what Cassandra does by default.
+Rule 2: it is light (1 GiB of heap) and quick to start (no waiting for gossip), and patient: a machine that stands still for
+two seconds would fail requests otherwise. All else is what Cassandra does by default.
 Rule 3: `commitlog_sync` is Cassandra's: periodic syncs every 10 s, so an answered write may be lost with the machine, though
 not with the process; batch syncs before it answers.
 """
@@ -29,6 +30,15 @@ QUICK: Final = ("-XX:TieredStopAtLevel=1",)
 _ROW_OVERHEAD_BYTES: Final = 181
 """Of a row in memory: what Cassandra finds by itself at every start, in 3 s."""
 _TOOL_S: Final = 60.0
+_PATIENCE_S: Final = 10
+"""For how long a request may take that is under way; as long as clients wait by default."""
+_TIMEOUTS: Final = (
+    "read_request_timeout",
+    "range_request_timeout",
+    "write_request_timeout",
+    "cas_contention_timeout",
+    "request_timeout",
+)
 _OPTIONS_REQUEST: Final = bytes([4, 0, 0, 0, 5, 0, 0, 0, 0])
 _SUPPORTED: Final = 6
 _EXPORTS: Final = (
@@ -187,4 +197,5 @@ class Cassandra(Server):
             "commitlog_sync": commitlog_sync,
             **({"commitlog_sync_period": "10000ms"} if commitlog_sync == "periodic" else {}),
             "auto_snapshot": False,  # else dropping a table keeps its data
+            **dict.fromkeys(_TIMEOUTS, f"{_PATIENCE_S}s"),
         }
