@@ -2,11 +2,11 @@
 
     python -m bench.neighbour [--rate 1000] [--seconds 30] [--rounds 5] [--quick]
 
-Tenant B writes and asks at a fixed, moderate rate; A is limited, and has a process of its own. A round has four parts, on
-one server, which take turns in who is first: B *alone*; A stays *within* what it may send and ask; it does, and its excess
-passes the server by (*beside*: it goes to `bench.lib.nobody`); A goes *beyond*, each of its devices sends ten times as often
-as it may, and it asks for all its raw reports over and over. Compared are B's acknowledgements and answers, and the server's
-memory. Reports of both are about the time when they are sent.
+Tenant B writes and asks at a fixed, moderate rate. A may send as much as its devices do when each reports every ten seconds,
+and has a process of its own. A round has four parts, on one server, which take turns in who is first: B *alone*; A stays
+*within* what it may send and ask; it does, and its excess passes the server by (*beside*: it goes to `bench.lib.nobody`);
+A goes *beyond*: each device reports ten times as often, and A asks for all its raw reports over and over. Compared are B's
+acknowledgements and answers, and the server's memory. Reports of both are about the time when they are sent.
 Beyond against beside is what a server lets a tenant's excess do to another, where both have the same machine to share with
 who sends it; beside against within is what sending does to that machine; within against alone is what A has a right to.
 Anything but a full acknowledgement or answer for B ends the benchmark with an error.
@@ -36,12 +36,10 @@ from bench.lib.figures import Figures
 from bench.lib.linefeed import Feed, start_us
 from bench.lib.server import Server
 
-from widerow.model.times import HOUR
+from widerow.model.times import HOUR, SECOND
 from widerow.simulate.latency import Latencies
 
 NOISY = "noisy"
-NOISY_DEVICES = 20_000
-"""Within its limit each reports about every ten seconds, beyond it every second."""
 _LINES = 20
 """Reports a request of B: many small ones, so that a percentile means something."""
 _ASKERS = 2
@@ -61,9 +59,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.neighbour", description="What a noisy tenant does to another.")
     parser.add_argument("--rate", type=float, default=1000, help="reports a second of B")
     parser.add_argument("--questions", type=float, default=20, help="questions a second of B")
-    parser.add_argument("--limit", type=int, default=2000, help="reports a second that A may send")
+    parser.add_argument("--limit", type=int, default=500, help="reports a second that A may send")
     parser.add_argument("--times", type=float, default=10, help="what A sends of that")
-    parser.add_argument("--cost-limit", type=int, default=200_000, help="rows a second that A's questions may read; 0: any")
+    parser.add_argument("--cost-limit", type=int, default=50_000, help="rows a second that A's questions may read; 0: any")
     parser.add_argument("--noisy-questions", type=float, default=5, help="heavy questions a second of A; 0: none")
     parser.add_argument("--noisy-hours", type=float, default=0.1, help="of reports each 10 s that A has and asks for")
     parser.add_argument("--seconds", type=float, default=30.0, help="of each part of a round")
@@ -73,6 +71,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--layout", default="", help="rows or packed; the server's default otherwise")
     parser.add_argument("--quick", action="store_true", help="one short round: to see that it works")
     options = parser.parse_args(arguments)
+    options.noisy_devices = options.limit * INTERVAL_US // SECOND
     if options.quick:
         options.seconds, options.rounds, options.noisy_hours = 5.0, 1, 0.01
     return options
@@ -173,9 +172,9 @@ class Bench:
         cycles = max(1, round(self._options.noisy_hours * HOUR / INTERVAL_US))
         first_us = time.time_ns() // 1000 - 2 * HOUR - cycles * INTERVAL_US
         first_us -= first_us % HOUR
-        load = Load(NOISY_DEVICES, 1000, first_us)
+        load = Load(self._options.noisy_devices, 1000, first_us)
         feed = Feed(self._server.url, self._noisy_tokens[0], load)
-        feed.run(connections=self._options.connections, requests=cycles * NOISY_DEVICES // load.lines)
+        feed.run(connections=self._options.connections, requests=cycles * self._options.noisy_devices // load.lines)
         self._span_us = (first_us, first_us + cycles * INTERVAL_US)
 
     def _admin(self, method: str, path: str, form: dict[str, Any]) -> dict[str, Any]:
@@ -265,7 +264,7 @@ class Bench:
         most = (options.limit * options.times, options.noisy_questions)
         allowed = (options.limit * _NEARLY, self._allowed_questions())
         rate, questions = most if name == BEYOND else allowed
-        arguments = ["--rate", rate, "--question-rate", questions, "--devices", NOISY_DEVICES]
+        arguments = ["--rate", rate, "--question-rate", questions, "--devices", self._options.noisy_devices]
         arguments += ["--span-us", *self._span_us]
         if name == BESIDE:
             arguments += ["--nobody", nobody, "--nobody-rate", most[0] - rate, "--nobody-question-rate", most[1] - questions]
@@ -286,7 +285,7 @@ class Bench:
 
     def _allowed_questions(self) -> float:
         """A second: each reads all reports A had at first."""
-        rows = NOISY_DEVICES * (self._span_us[1] - self._span_us[0]) // INTERVAL_US
+        rows = self._options.noisy_devices * (self._span_us[1] - self._span_us[0]) // INTERVAL_US
         allowed = self._options.cost_limit / rows if self._options.cost_limit else self._options.noisy_questions
         return float(min(_NEARLY * allowed, self._options.noisy_questions))
 
