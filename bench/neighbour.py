@@ -34,6 +34,7 @@ from bench.lib.bodies import INTERVAL_US, Load
 from bench.lib.elsewhere import started_elsewhere
 from bench.lib.figures import Figures
 from bench.lib.linefeed import Feed, start_us
+from bench.lib.pace import Taken
 from bench.lib.server import Server
 
 from widerow.model.times import HOUR, SECOND
@@ -45,6 +46,9 @@ _LINES = 20
 _ASKERS = 2
 _LONGEST_S = 1800.0
 _SAMPLE_S = 0.2
+_SLICE_S = 2.5
+_MOST_TIMES = 3
+"""A part takes so many times what was asked for at most, on a machine that is taken away."""
 ALONE, WITHIN, BESIDE, BEYOND = PARTS = ("alone", "within", "beside", "beyond")
 _COMPARED = ((BEYOND, BESIDE), (BESIDE, WITHIN), (BEYOND, WITHIN), (WITHIN, ALONE), (BEYOND, ALONE))
 _NEARLY = 0.9
@@ -85,6 +89,10 @@ class _Part:
     answers: Latencies = field(default_factory=Latencies)
     rss_mib: float = 0.0
     noisy: dict[str, Any] = field(default_factory=dict)
+    left_out: int = 0
+    """Slices in which the machine was taken away."""
+    is_calm: bool = True
+    """Whether there were others."""
 
 
 def run(options: argparse.Namespace) -> Figures:
@@ -106,6 +114,9 @@ def run(options: argparse.Namespace) -> Figures:
             for part, base in _COMPARED:
                 ratio = median(each[part] / each[base] for each in met)
                 figures.add(f"neighbour_{name}_{label}_{part}_to_{base}", ratio, f"of the time {base}")
+    parts = [part for each in rounds for part in each.values()]
+    figures.add("neighbour_slices_left_out", sum(part.left_out for part in parts), "in which the machine was taken away")
+    figures.add("neighbour_parts_without_calm", sum(not part.is_calm for part in parts), f"of {len(parts)} parts")
     figures.add("neighbour_errors", 0, "of B")  # otherwise this is not reached
     for base in (BESIDE, WITHIN, ALONE):
         ratio = median(each[BEYOND].rss_mib / each[base].rss_mib for each in rounds)
@@ -124,6 +135,7 @@ def _said(parts: dict[str, _Part]) -> str:
     memory = ", ".join(f"{parts[name].rss_mib:.0f}" for name in PARTS)
     return (
         f"{', '.join(PARTS)}: ack p99 {p99('acks')} ms; query p99 {p99('answers')} ms; memory {memory} MiB; "
+        f"left out {', '.join(str(parts[name].left_out) for name in PARTS)} slices; "
         f"the other: {json.dumps(parts[BEYOND].noisy)}"
     )
 
@@ -195,6 +207,21 @@ class Bench:
         return part
 
     def _measure(self, part: _Part, seconds: float) -> None:
+        """In slices. Those in which the machine was taken away are left out, and made up for as far as there is time."""
+        calm: list[_Part] = []
+        taken_away: list[_Part] = []
+        wanted, until_s = max(1, round(seconds / _SLICE_S)), time.monotonic() + _MOST_TIMES * seconds
+        while len(calm) < wanted and time.monotonic() < until_s:
+            taken, one = Taken(), _Part()
+            self._measure_slice(one, seconds / wanted)
+            (taken_away if taken.is_much() else calm).append(one)
+        for one in calm or taken_away:
+            part.acks.merge(one.acks)
+            part.answers.merge(one.answers)
+            part.rss_mib = max(part.rss_mib, one.rss_mib)
+        part.left_out, part.is_calm = len(taken_away), bool(calm)
+
+    def _measure_slice(self, part: _Part, seconds: float) -> None:
         over, broken = threading.Event(), list[Exception]()
         askers = [
             threading.Thread(target=self._ask, args=(number, seconds, part.answers, broken), daemon=True)

@@ -24,6 +24,7 @@ from bench.lib.api import counter, series_path, stored_points
 from bench.lib.elsewhere import started_elsewhere
 from bench.lib.figures import Figures
 from bench.lib.linefeed import Feed
+from bench.lib.pace import Taken
 from bench.lib.server import Server
 
 from widerow.model.times import HOUR, MINUTE, SECOND
@@ -123,13 +124,17 @@ def one_pair(options: argparse.Namespace) -> _Pair:
 
 
 def _live(feed: Feed, options: argparse.Namespace, goes_on: Callable[[], bool]) -> tuple[Latencies, int]:
-    """Live traffic in short runs: how long it took, and the reports. With and without the storm it is sent alike."""
-    latencies, reports = Latencies(), 0
+    """Live traffic in short runs: how long it took, and the reports. With and without the storm it is sent alike.
+
+    Runs in which the machine was taken away are left out of how long it took, if there were others.
+    """
+    calm, taken_away, reports = Latencies(), Latencies(), 0
     while goes_on():
+        taken = Taken()
         part = feed.run(connections=options.connections, seconds=_SLICE_S, rate=options.rate)
-        latencies.merge(part.latencies)
+        (taken_away if taken.is_much() else calm).merge(part.latencies)
         reports += part.reports
-    return latencies, reports
+    return calm if len(calm) else taken_away, reports
 
 
 def _register(server: Server, options: argparse.Namespace) -> None:

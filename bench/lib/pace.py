@@ -11,6 +11,7 @@ from pathlib import Path
 
 _STEPS = 100_000
 _TRIES = 5
+_MUCH = 0.02
 
 
 class Pace:
@@ -21,8 +22,20 @@ class Pace:
 
     def said(self) -> dict[str, float]:
         """What a loop took then and takes now, and the share of the processors' time that was taken away meanwhile."""
-        stolen, ticks = (now - then for now, then in zip(_ticks(), self._ticks, strict=True))
-        return {"loop_ms_before": self._loop_ms, "loop_ms_after": loop_ms(), "stolen": stolen / ticks if ticks else 0.0}
+        return {"loop_ms_before": self._loop_ms, "loop_ms_after": loop_ms(), "stolen": _share(self._ticks)}
+
+
+class Taken:
+    """Whether the processors were taken away from when it is made on, so that what is measured meanwhile means little."""
+
+    def __init__(self) -> None:
+        self._ticks = _ticks()
+
+    def share(self) -> float:
+        return _share(self._ticks)
+
+    def is_much(self) -> bool:
+        return self.share() > _MUCH
 
 
 def loop_ms() -> float:
@@ -34,6 +47,11 @@ def loop_ms() -> float:
             total += step
         taken.append(1e3 * (time.perf_counter() - began_s))
     return min(taken)
+
+
+def _share(then: tuple[int, int]) -> float:
+    stolen, ticks = (now - before for now, before in zip(_ticks(), then, strict=True))
+    return stolen / ticks if ticks else 0.0
 
 
 def _ticks() -> tuple[int, int]:

@@ -164,7 +164,7 @@ class Kafka(Server):
             "listeners": f"PLAINTEXT://{self.address},CONTROLLER://{controller}",
             "log.dirs": f"{self.folder}/data",
             "auto.create.topics.enable": "false",
-            "broker.session.timeout.ms": 2000,  # how long one that was killed keeps its next life waiting; of 9 s
+            "broker.session.timeout.ms": 5000,  # how long one that was killed keeps its next life waiting; of 9 s
             "broker.heartbeat.interval.ms": 500,
             "group.initial.rebalance.delay.ms": 0,
             "group.min.session.timeout.ms": 1000,

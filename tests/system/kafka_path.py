@@ -130,8 +130,8 @@ def kafka_path(broker: Broker, *, partitions: int = 4, create: bool = True, **ch
         backfill_topic=f"{name}.backfill",
         group=name,
         partitions=partitions,
-        send_timeout_s=5,
-        session_timeout_s=6,
+        send_timeout_s=30,
+        session_timeout_s=30,
     )
     config = Config(kafka=replace(kafka, **changes), backfill=Backfill(after_s=3600), store=Store(url="memory:"))  # type: ignore[arg-type]
     if create:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
+import awake
 from servers.bigtable import INSTANCE, PROJECT, Bigtable
 from servers.cable import Cable
 from servers.fixtures import had
@@ -51,7 +51,7 @@ def check_outages(begin: Callable[[], None], end: Callable[[], None]) -> None:
         for _ in range(2):
             failed = len(writer.failures_s)
             begin()
-            time.sleep(8)
+            awake.sleep(8)
             assert len(writer.failures_s) >= failed + 2, "an outage is noticed"
             end()
             writer.goes_on(15)

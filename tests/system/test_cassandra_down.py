@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import awake
 from servers.cassandra import Cassandra
 from servers.cluster import Cluster
 from servers.fixtures import had
@@ -40,14 +41,14 @@ def test_a_node_that_hangs_and_dies_costs_time_and_nothing_else(server: Cassandr
         before_kib = resident_kib()
 
         server.pause()
-        time.sleep(20)
+        awake.sleep(20)
         assert len(writer.failures_s) >= 3, "a node that hangs is noticed"
         server.resume()
         writer.goes_on(30)
 
         server.kill()
         failed = len(writer.failures_s)
-        time.sleep(5)
+        awake.sleep(5)
         assert len(writer.failures_s) > failed, "a node that died is noticed"
         server.restart()
         writer.goes_on(60)

@@ -18,6 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from awake import Running
 from system.conftest import Site, config_at
 from widerow.model.errors import ConfigError
 from widerow.model.tenant import Tenant
@@ -132,7 +133,7 @@ def test_stopping_finishes_what_is_under_way(tmp_path: Path) -> None:
         enough = threading.Event()
 
         def send(url: str) -> None:
-            with httpx.Client(base_url=url, headers=headers) as client:
+            with httpx.Client(base_url=url, headers=headers, timeout=30) as client:
                 for i in range(100_000):
                     try:
                         answer = client.post("/v1/write", json={"device": "d", "time": now + i, "values": {"n": i}})
@@ -148,10 +149,10 @@ def test_stopping_finishes_what_is_under_way(tmp_path: Path) -> None:
             sender = threading.Thread(target=send, args=(url,))
             sender.start()
             assert enough.wait(30)
-            started = time.monotonic()
-        assert time.monotonic() - started < 5
+            stopping = Running()
+        assert stopping.seconds() < 5
         sender.join()
-        with running(service) as url, httpx.Client(base_url=url, headers=headers) as client:
+        with running(service) as url, httpx.Client(base_url=url, headers=headers, timeout=30) as client:
             points = client.get("/v1/devices/d/series").json()["series"][0]["points"]
     assert {int(value) for _, value in points} >= set(kept)
 
@@ -167,8 +168,8 @@ def test_a_request_that_never_ends_does_not_keep_the_server_from_stopping(servic
         late = socket.create_connection(("127.0.0.1", port))
         late.sendall(b"GET /health/live HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n12345")
         time.sleep(0.1)
-        started = time.monotonic()
-    assert time.monotonic() - started < 5
+        stopping = Running()
+    assert stopping.seconds() < 5
     for connection in (idle, half, late):
         connection.close()
 
@@ -196,11 +197,11 @@ def test_a_signal_stops_the_process_in_good_order(tmp_path: Path, number: signal
     with process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
-        with httpx.Client(base_url=url) as client:
+        with httpx.Client(base_url=url, timeout=30) as client:
             assert client.get("/health/live").status_code == 200
-            started = time.monotonic()
+            stopping = Running()
             process.send_signal(number)
             assert process.stdout.read().strip() == "closed"
-        assert process.wait(10) == 0
-        assert time.monotonic() - started < 5
+        assert process.wait(60) == 0
+        assert stopping.seconds() < 5
     assert not (tmp_path / "serve.sock").exists()

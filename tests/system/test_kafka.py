@@ -111,7 +111,7 @@ def check_topic(found: list[Message], devices: list[str], chosen: dict[Any, Any]
 
 
 def test_without_a_broker_nothing_is_acknowledged_and_with_one_again_everything_is(kafka: Kafka) -> None:
-    with kafka_path(kafka, send_timeout_s=2) as path:
+    with kafka_path(kafka, send_timeout_s=6) as path:
         assert path.send([[path.report("d", 1)]])[0].accepted == 1
         kafka.kill()
         try:

@@ -9,10 +9,11 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from uuid import uuid4
 
 import pytest
@@ -33,7 +34,7 @@ from widerow.service import Service
 LEASE_S = 6
 LONGER_S = 15
 """More than a process takes to start, also on a busy machine."""
-SETTINGS = {"WIDEROW_BIGTABLE_TIMEOUT_S": "2", "WIDEROW_CASSANDRA_TIMEOUT_S": "2"}
+IMPATIENT = {"WIDEROW_BIGTABLE_TIMEOUT_S": "2"}
 JSON = "Content-Type: application/json\r\n"
 WAITS = re.compile(
     r"the store has a writer: process (\d+) on (\S+), since \S+ with a lease until \S+; waiting up to (\d+) s"
@@ -43,8 +44,8 @@ WAITS = re.compile(
 class Server(Victim):
     """`widerow serve` on a shared store."""
 
-    def __init__(self, folder: Path, name: str, url: str, token: str, lease_s: int) -> None:
-        super().__init__(folder / name, settings={**SETTINGS, "WIDEROW_STORE_LEASE_S": str(lease_s)})
+    def __init__(self, folder: Path, name: str, url: str, token: str, settings: Mapping[str, str]) -> None:
+        super().__init__(folder / name, settings=settings)
         self.store_url = url
         self.tokens = {"acme": token}
 
@@ -84,8 +85,9 @@ class World:
             service.catalog.tenants.create(Tenant(name="acme"))
             self.token, _ = service.catalog.tokens.create(Role.ADMIN, tenant="acme")
 
-    def server(self, name: str, lease_s: int = LEASE_S) -> Server:
-        return self._stack.enter_context(Server(self._folder, name, self.url, self.token, lease_s))
+    def server(self, name: str, lease_s: int = LEASE_S, more: Mapping[str, str] = MappingProxyType({})) -> Server:
+        settings = {"WIDEROW_STORE_LEASE_S": str(lease_s), **more}
+        return self._stack.enter_context(Server(self._folder, name, self.url, self.token, settings))
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         other = self.server("other")
@@ -156,7 +158,7 @@ def test_after_a_kill_the_next_one_waits_for_the_lease_and_starts(world: World) 
 
 
 def test_a_writer_that_slept_past_its_lease_steps_back_until_the_other_is_gone(world: World) -> None:
-    first, second = world.server("first"), world.server("second")
+    first, second = world.server("first"), world.server("second", LONGER_S)
     first.start()
     assert first.write() == (204, "")
     first.pause()
@@ -201,7 +203,7 @@ def test_a_store_that_hangs_for_longer_than_the_lease_ends_it_until_it_answers(
 ) -> None:
     with had(Bigtable) as emulator, ExitStack() as stack:
         monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", emulator.address)
-        server = World(emulator.store_url("hangs"), tmp_path, stack).server("first")
+        server = World(emulator.store_url("hangs"), tmp_path, stack).server("first", more=IMPATIENT)
         server.start()
         assert server.write() == (204, "")
         emulator.pause()

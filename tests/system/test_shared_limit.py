@@ -12,11 +12,14 @@ from uuid import uuid4
 import httpx
 import pytest
 
+import awake
+from awake import Running
 from servers.bigtable import Bigtable
 from servers.kafka import Kafka
 from system.conftest import now_ms
 from system.test_cli_processes import run, started
 
+_TRIES, _SETTLE_S = 6, 7
 LIMIT = 200
 _STEP_S = 0.1
 
@@ -69,9 +72,15 @@ def offering(*offers: Offer) -> Iterator[None]:
 
 
 def passed_per_s(offers: list[Offer], seconds: float) -> float:
-    before, began_s = sum(offer.accepted for offer in offers), time.monotonic()
-    time.sleep(seconds)
-    return (sum(offer.accepted for offer in offers) - before) / (time.monotonic() - began_s)
+    """In a span in which the machine ran all the time: one that stands still gives out less than it may, and then more."""
+    for _ in range(_TRIES):
+        running, before, began_s = Running(), sum(offer.accepted for offer in offers), time.monotonic()
+        time.sleep(seconds)
+        per_s = (sum(offer.accepted for offer in offers) - before) / (time.monotonic() - began_s)
+        if not running.stood_still_s():
+            return per_s
+        awake.sleep(_SETTLE_S)
+    pytest.fail("the machine never ran for long enough")
 
 
 @pytest.mark.slow
@@ -99,7 +108,7 @@ def test_two_fronts_give_out_one_limit_and_one_of_them_when_the_other_is_killed(
         busy, calm = first_line.split()[-1], second_line.split()[-1]
         offers = [Offer(busy, token, "one", 3 * LIMIT), Offer(calm, token, "two", LIMIT // 4)]
         with offering(*offers):
-            time.sleep(7)
+            awake.sleep(_SETTLE_S)
             assert passed_per_s(offers, 6) == pytest.approx(LIMIT, rel=0.1), "in all, however uneven demand is"
             first.kill()
             first.wait()

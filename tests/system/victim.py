@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from awake import Running
 from system.ledger import Cells
 from widerow.server.call import NEXT_HEADER
 from widerow.server.sockets import SOCKET, reachable
@@ -114,14 +115,14 @@ class Victim:
     def stop(self, number: signal.Signals, within_s: float) -> Ended:
         """Ask it to end."""
         assert self._process is not None
-        began_s = time.monotonic()
+        running = Running()
         self._process.send_signal(number)
         try:
             code = self._process.wait(within_s)
         except subprocess.TimeoutExpired:
             raise Unexpected(f"the server still runs {within_s:g} s after {number.name}:\n{self.log()[-3000:]}") from None
         self._process = None
-        return Ended(code, time.monotonic() - began_s)
+        return Ended(code, running.seconds())
 
     def runs(self) -> bool:
         return self._process is not None and self._process.poll() is None
