@@ -32,7 +32,7 @@ from widerow.pipeline.job import Job
 from widerow.service import Service
 
 LEASE_S = 6
-LONGER_S = 15
+LONGER_S = 30
 """More than a process takes to start, also on a busy machine."""
 IMPATIENT = {"WIDEROW_BIGTABLE_TIMEOUT_S": "2"}
 JSON = "Content-Type: application/json\r\n"
