@@ -10,6 +10,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Self
 
@@ -148,11 +149,14 @@ class Service:
         clock = clock or SystemClock()
         max_future_us, refresh_us = config.time.max_future_s * SECOND, config.time.refresh_s * SECOND
         shared = is_shared(config.store.url)
-        engine = open_engine(config, clock)
         keeper: Keeper | None = None
-        try:
+        # Starting takes a while, and may fail or be interrupted at any point of it: then no thread may be left that runs on.
+        with ExitStack() as undo:
+            engine = open_engine(config, clock)
+            undo.callback(engine.close)
             if shared and writes:  # first: who is refused has changed nothing
                 keeper = leases.keep(engine, clock, length_us=config.store.lease_s * SECOND, say=say, crew=crew)
+                undo.callback(keeper.stop)
             bring_up(engine)
             counters = Counters()
             pressure = Pressure(pressure_settings(config), counters)
@@ -184,6 +188,7 @@ class Service:
             )
             to_store = StoreSink(engine, telemetry, catalog, clock, counters, pyramid=pyramid, may_write=may_write)
             dead_letters = DeadLetters(engine, clock, counters, dead_letter_settings(config))
+            undo.callback(dead_letters.close)
             controls = Controls(engine, clock, refresh_us=refresh_us)
             # Of a store's writers there is one; of the fronts of a log there may be many, and they have limits together.
             shares = Shares(engine, clock) if shared and sink is not None else None
@@ -222,6 +227,7 @@ class Service:
                 None if crew else admission,
                 usage,
             )
+            undo.callback(pipeline.close)
             naming = line_codec.LineNaming(
                 device_tags=config.line.device_tags, metric=config.line.metric, fold_tags=config.line.fold_tags
             )
@@ -248,6 +254,8 @@ class Service:
                 hot,
                 keeper,
             )
+            undo.pop_all()
+            undo.callback(service.close)
             if keeper:
                 keeper.lease.on_return = service.forget
             if writes and sink is None and config.placement.adaptive:
@@ -270,30 +278,27 @@ class Service:
             storage.start()
             if judges:
                 hot.start()
-        except BaseException:
-            if keeper:
-                keeper.stop()
-            engine.close()
-            raise
+            undo.pop_all()
         return service
 
     def close(self) -> None:
         """Finish what was taken in, sync, and let go of the store."""
-        if self._housekeeping:
-            self._housekeeping.stop()
-        self.gauges.stop()
-        if self.adapting:
-            self.adapting.stop()
-        self.pipeline.close()
-        self.hot.stop()
-        self.admission.stop()
-        self.dead_letters.close()
-        self.storage.stop()
-        self.usage.close()
-        self.pyramid.stop()
-        if self.keeper:
-            self.keeper.stop()
-        self.engine.close()
+        with ExitStack() as last_first:  # each step is taken, whatever becomes of those before it
+            last_first.callback(self.engine.close)
+            if self.keeper:
+                last_first.callback(self.keeper.stop)
+            last_first.callback(self.pyramid.stop)
+            last_first.callback(self.usage.close)
+            last_first.callback(self.storage.stop)
+            last_first.callback(self.dead_letters.close)
+            last_first.callback(self.admission.stop)
+            last_first.callback(self.hot.stop)
+            last_first.callback(self.pipeline.close)
+            if self.adapting:
+                last_first.callback(self.adapting.stop)
+            last_first.callback(self.gauges.stop)
+            if self._housekeeping:
+                last_first.callback(self._housekeeping.stop)
 
     def __enter__(self) -> Self:
         return self
