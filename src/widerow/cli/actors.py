@@ -41,7 +41,7 @@ class Actor:
     fleet: Fleet
     rate: float
     history: int
-    """Ticks that lie in the past when the demo starts."""
+    """Ticks that lie in the past: when the demo starts, and then those that are sent."""
     token: str = ""
     sent: DriveReport | None = None
     earlier: int = 0
@@ -122,6 +122,13 @@ def send_history(target: str, actor: Actor, stop: threading.Event) -> None:
         raise Failed(f"none of the reports of {actor.tenant} was taken")
 
 
+def catch_up(target: str, actor: Actor, stop: threading.Event) -> None:
+    """What became past while something else was sent."""
+    now = (SystemClock().now_us() - actor.fleet.start_us) // actor.fleet.interval_us
+    _send_ticks(target, actor, actor.history, now, stop)
+    actor.history = max(actor.history, now)
+
+
 def _send_ticks(target: str, actor: Actor, first: int, end: int, stop: threading.Event) -> None:
     from widerow.simulate.drive import drive  # noqa: PLC0415
 
@@ -161,9 +168,7 @@ def _send(target: str, actor: Actor, stop: threading.Event) -> None:
         actor.sent = report
 
     try:
-        # What became past while the history was sent.
-        now = (SystemClock().now_us() - actor.fleet.start_us) // actor.fleet.interval_us
-        _send_ticks(target, actor, actor.history, now, stop)
+        catch_up(target, actor, stop)
         actor.sent = drive(
             target,
             actor.fleet,
@@ -173,7 +178,7 @@ def _send(target: str, actor: Actor, stop: threading.Event) -> None:
             # A tenth of a second's reports in a request, so that what is shown moves.
             lines=max(1, min(1000, round(actor.rate / 10))),
             connections=1,
-            first_tick=now,
+            first_tick=actor.history,
             progress=progress,
             stop=stop,
         )

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import typer
 
 from widerow.cli import output
-from widerow.cli.actors import Actor, cast, describe_metrics, keep_sending, make_token, prepare, send_history
+from widerow.cli.actors import Actor, cast, catch_up, describe_metrics, keep_sending, make_token, prepare, send_history
 from widerow.cli.api import Api, in_path
 from widerow.cli.connect import configuration
 from widerow.cli.failure import Failed
@@ -83,6 +83,8 @@ def _play(settings: Config, data: Path, kind: FleetKind, devices: int, rate: flo
                 send_history(url, actor, stop)
                 if not stop.is_set():
                     describe_metrics(api, actor)
+            for actor in actors:  # so that what is printed shows the present, however long that took
+                catch_up(url, actor, stop)
             wait = keep_sending(url, actors, stop)
             tokens = make_token(api, "operator"), make_token(api, "admin", actors[0].tenant)
             output.emit(welcome(url, data, actors, *tokens))
