@@ -18,11 +18,11 @@ class Pace:
     """From when it is made on."""
 
     def __init__(self) -> None:
-        self._loop_ms, self._ticks = loop_ms(), _ticks()
+        self._loop_ms, self._taken = loop_ms(), Taken()
 
     def said(self) -> dict[str, float]:
         """What a loop took then and takes now, and the share of the processors' time that was taken away meanwhile."""
-        return {"loop_ms_before": self._loop_ms, "loop_ms_after": loop_ms(), "stolen": _share(self._ticks)}
+        return {"loop_ms_before": self._loop_ms, "loop_ms_after": loop_ms(), "stolen": self._taken.share()}
 
 
 class Taken:
@@ -32,7 +32,8 @@ class Taken:
         self._ticks = _ticks()
 
     def share(self) -> float:
-        return _share(self._ticks)
+        stolen, ticks = (now - then for now, then in zip(_ticks(), self._ticks, strict=True))
+        return stolen / ticks if ticks else 0.0
 
     def is_much(self) -> bool:
         return self.share() > _MUCH
@@ -47,11 +48,6 @@ def loop_ms() -> float:
             total += step
         taken.append(1e3 * (time.perf_counter() - began_s))
     return min(taken)
-
-
-def _share(then: tuple[int, int]) -> float:
-    stolen, ticks = (now - before for now, before in zip(_ticks(), then, strict=True))
-    return stolen / ticks if ticks else 0.0
 
 
 def _ticks() -> tuple[int, int]:

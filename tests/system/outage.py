@@ -17,7 +17,6 @@ from widerow.model.times import MS
 ROWS = 20
 AT: Key = ("p", 0)
 MOST_GROWTH_KIB = 64 << 10
-_TRIES = 5
 
 
 class Writer(threading.Thread):
@@ -76,15 +75,14 @@ class Writer(threading.Thread):
         return [n + i for n in self.acknowledged for i in range(ROWS) if n + i not in there]
 
     def _read(self) -> set[str | int]:
-        """The rows that are there. That must be known, however impatient the engine is."""
-        for tries_left in reversed(range(_TRIES)):
+        """The rows that are there. Asked again if the machine stood still, which an impatient engine does not wait for."""
+        while True:
+            running = Running()
             try:
                 return {key[0] for key in keys(logical(self._engine, SPARSE, [AT])[AT])}
             except Unavailable:
-                if not tries_left:
+                if not running.stood_still_s():
                     raise
-                time.sleep(1)
-        raise AssertionError
 
 
 def resident_kib() -> int:

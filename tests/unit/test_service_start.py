@@ -31,11 +31,6 @@ def raising(error: BaseException) -> Callable[..., object]:
     return fail
 
 
-def own_threads() -> set[str]:
-    """Those that would keep a process from ending, and those that would go on to use what is closed."""
-    return {thread.name for thread in threading.enumerate() if thread is not threading.current_thread()}
-
-
 def config_at(folder: Path) -> Config:
     return Config(store=Store(url=f"rocksdb:{folder / 'store'}", reserve_mib=0))
 
@@ -45,12 +40,12 @@ def config_at(folder: Path) -> Config:
 def test_a_start_that_ends_early_leaves_no_thread_and_no_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, error: type[BaseException]
 ) -> None:
-    before = own_threads()
+    before = set(threading.enumerate())
     with monkeypatch.context() as patch:
         patch.setattr(place, raising(error("on purpose")))
         with pytest.raises(error, match="on purpose"):
             Service.open(config_at(tmp_path), rolls=True)
-    assert own_threads() == before
+    assert not set(threading.enumerate()) - before
     Service.open(config_at(tmp_path)).close()  # the store is free
 
 

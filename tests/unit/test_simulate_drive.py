@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import zstandard
 
+from awake import Running
 from widerow.model.batch import reports_of
 from widerow.simulate.answer import kept_reports
 from widerow.simulate.chaos import ChaosSettings
@@ -148,11 +149,13 @@ def test_a_stall_is_charged_to_all_that_had_to_wait() -> None:
 
 def test_a_rate_is_kept() -> None:
     with serving(lambda _: KEPT) as server:
-        reports = [drive(server.url, CALM, rate=1000, lines=20, seconds=0.5, connections=2) for _ in range(6)]
-    assert all(report.acknowledged <= 500 for report in reports)
-    # A machine that stands still for a moment spoils a try; a pace that is wrong spoils them all.
-    kept = [r for r in reports if r.acknowledged >= 400 and r.wall_s == pytest.approx(0.5, abs=0.2)]
-    assert kept, [(report.acknowledged, report.wall_s) for report in reports]
+        for _ in range(6):
+            running = Running()
+            report = drive(server.url, CALM, rate=1000, lines=20, seconds=0.5, connections=2)
+            if not running.stood_still_s():
+                break
+    assert 400 <= report.acknowledged <= 500
+    assert report.wall_s == pytest.approx(0.5, abs=0.2)
 
 
 def test_it_waits_when_asked_to_and_tries_again() -> None:

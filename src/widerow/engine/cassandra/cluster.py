@@ -35,7 +35,7 @@ from widerow.model.errors import ConfigError, Unavailable
 _RECONNECT_S = 10.0
 """A node that came back is used again after this long at the latest."""
 _TIMES_AGAIN = 2
-"""A server waits 2 s for a write and 5 s for a read. Three times that is no more than the usual deadline allows for."""
+"""A server waits 2 s for a write and 5 s for a read; the deadline ends what takes longer in all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
