@@ -7,6 +7,8 @@ what a server does that is tested here, or a thread that holds the GIL, is not f
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -55,7 +57,7 @@ def sleep(seconds: float) -> None:
 
 
 class _Watcher:
-    """Ends with the process that started it."""
+    """Ends with the process that started it, also if that is killed."""
 
     def __init__(self) -> None:
         folder = Path(tempfile.mkdtemp(prefix="widerow-awake-"))
@@ -64,6 +66,7 @@ class _Watcher:
         self._gaps.write_text("")
         command = [sys.executable, "-S", "-E", "-c", _WATCH, str(self._ticks), str(self._gaps), str(_GAP_S)]
         self._process = subprocess.Popen(command)
+        atexit.register(self._end, folder)
         self._await(time.monotonic())
 
     def stood_still_s(self, since_s: float, until_s: float) -> float:
@@ -71,6 +74,11 @@ class _Watcher:
         self._await(until_s)
         gaps = (map(float, line.split()) for line in self._gaps.read_text().splitlines())
         return sum(max(0.0, min(stop, until_s) - max(start, since_s)) for start, stop in gaps)
+
+    def _end(self, folder: Path) -> None:
+        self._process.kill()
+        self._process.wait()
+        shutil.rmtree(folder)
 
     def _await(self, until_s: float) -> None:
         """Until it has looked at the clock later than that: what it had to say about the time before is said."""
