@@ -70,6 +70,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--noisy-hours", type=float, default=0.1, help="of reports each 10 s that A has and asks for")
     parser.add_argument("--seconds", type=float, default=30.0, help="of each part of a round")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--rest", type=float, default=0.0, help="seconds before each part: a machine that is shared may give less after use"
+    )
     parser.add_argument("--connections", type=int, default=4)
     parser.add_argument("--folder", help="where the store is made; the system's temporary folder otherwise")
     parser.add_argument("--layout", default="", help="rows or packed; the server's default otherwise")
@@ -201,6 +204,7 @@ class Bench:
 
     def part(self, name: str, seconds: float) -> _Part:
         self._server.settle()
+        time.sleep(self._options.rest)
         part = _Part()
         with nullcontext() if name == ALONE else self._noise(part, name):
             self._measure(part, seconds)
@@ -276,7 +280,8 @@ class Bench:
         with self._nobody() as nobody:
             process = self._noisy(name, nobody)
             try:
-                self._await_noise(process, _REFUSED if name == BEYOND else _ACCEPTED)
+                for counter in self._signs(name):
+                    self._await_noise(process, counter)
                 yield
                 process.send_signal(signal.SIGTERM)
                 out, _ = process.communicate(timeout=60)
@@ -316,6 +321,13 @@ class Bench:
         allowed = self._options.cost_limit / rows if self._options.cost_limit else self._options.noisy_questions
         return float(min(_NEARLY * allowed, self._options.noisy_questions))
 
+    def _signs(self, name: str) -> list[str]:
+        """The counters of A that go on once a part has begun. What it may send and ask in a burst is no excess."""
+        if name != BEYOND:
+            return [_ACCEPTED]
+        asks_too_much = self._options.noisy_questions and self._options.cost_limit
+        return [_REFUSED, _REFUSED_QUESTIONS] if asks_too_much else [_REFUSED]
+
     def _await_noise(self, process: subprocess.Popen[str], counter: str) -> None:
         """Until a counter of A goes on; for a minute at most."""
         deadline_s = time.monotonic() + 60
@@ -328,7 +340,7 @@ class Bench:
 
 
 _REFUSED = "widerow_reports_refused_total{"
-"""Reports, not questions: what A may send in a burst is spent when the first are refused, and is no excess."""
+_REFUSED_QUESTIONS = "widerow_query_refused_total{"
 _ACCEPTED = "widerow_reports_accepted_total{"
 
 
