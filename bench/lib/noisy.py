@@ -23,6 +23,8 @@ from bench.lib.linefeed import PATHS, Feed
 from widerow.model.times import SECOND
 from widerow.simulate.wire import Connection, Target, TransportError
 
+_REQUESTS_AT_ONCE = 4
+"""So many are sent before it looks whether it is to end."""
 QUESTION = "/v1/fleet/series?step=10s&agg=avg,max&metrics=telemetry_temp"
 
 
@@ -85,9 +87,10 @@ class Stream:
         return [threading.Thread(target=self._write, args=(over,), daemon=True), *askers]
 
     def _write(self, over: threading.Event) -> None:
+        seconds = max(0.5, _REQUESTS_AT_ONCE * self._options.lines / self._rate)
         try:
             while not over.is_set():
-                self.feed.run(connections=self._options.connections, seconds=0.5, rate=self._rate)
+                self.feed.run(connections=self._options.connections, seconds=seconds, rate=self._rate)
         except Exception as error:  # noqa: BLE001 - raised by who waits for it
             self.broken = error
             over.set()
