@@ -112,7 +112,7 @@ def test_a_killed_mosquitto_has_what_was_saved_and_nothing_after(broker: Mosquit
     client(broker, "mosquitto_pub", "-t", "a/b", "-m", "acknowledged and lost")
     broker.kill()
     broker.start()
-    assert subscribe(broker, "a/#", "-W", "2").stdout == "saved\n"
+    assert subscribe(broker, "a/#", "-W", "5").stdout == "saved\n"
 
 
 def test_mosquitto_lets_users_do_what_their_lines_say_as_soon_as_they_are_added(broker: Mosquitto) -> None:
@@ -131,7 +131,7 @@ def test_settings_replace_those_of_the_default_configuration(mosquitto: Mosquitt
         subscribe(server, "a/#", "-E")
         for number in range(5):
             client(server, "mosquitto_pub", "-t", "a/b", "-m", str(number))
-        assert len(subscribe(server, "a/#", "-W", "2").stdout.split()) < 5
+        assert len(subscribe(server, "a/#", "-W", "5").stdout.split()) < 5
 
 
 def test_a_configuration_may_be_the_tests_own(mosquitto: Mosquitto) -> None:

@@ -140,7 +140,7 @@ def test_a_body_that_is_too_large_is_refused_however_it_comes(site: Site) -> Non
     check("/v1/write", b" " * TOO_LARGE)
     check("/v1/write", (b" " * 65_536 for _ in range(64)))  # in pieces, without a length
     check("/v1/latest", b" " * TOO_LARGE)
-    bomb = httpx.Client(base_url=site.url, headers=client.headers)
+    bomb = httpx.Client(base_url=site.url, headers=client.headers, timeout=30)
     with bomb:
         import gzip  # noqa: PLC0415
 
@@ -151,7 +151,7 @@ def test_a_body_that_is_too_large_is_refused_however_it_comes(site: Site) -> Non
 
 def test_a_length_that_is_too_large_is_refused_before_the_body_is_sent(site: Site) -> None:
     address = urlsplit(site.url)
-    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=10)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=30)
     try:
         connection.putrequest("POST", "/v1/write")
         connection.putheader("Authorization", f"Bearer {site.token(Role.WRITE)}")

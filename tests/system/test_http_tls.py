@@ -38,14 +38,14 @@ def test_the_port_speaks_tls_alone_and_the_socket_does_not(certificate: tuple[Pa
     config = config_of(Http(tls_cert=str(cert), tls_key=str(key)))
     with Service.open(config) as service, running(service, socket_path=path) as url:
         assert url.startswith("https://127.0.0.1:")
-        assert httpx.get(f"{url}/health/live", verify=ssl.create_default_context(cafile=str(cert))).json() == {
+        assert httpx.get(f"{url}/health/live", verify=ssl.create_default_context(cafile=str(cert)), timeout=30).json() == {
             "status": "live"
         }
         with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
-            httpx.get(f"{url}/health/live")
+            httpx.get(f"{url}/health/live", timeout=30)
         with pytest.raises(httpx.RemoteProtocolError):
-            httpx.get(f"http{url.removeprefix('https')}/health/live")
-        with httpx.Client(transport=httpx.HTTPTransport(uds=str(path))) as local:
+            httpx.get(f"http{url.removeprefix('https')}/health/live", timeout=30)
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), timeout=30) as local:
             assert local.get("http://local/health/live").status_code == 200
 
 

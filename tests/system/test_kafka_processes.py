@@ -38,14 +38,14 @@ def test_a_worker_on_an_embedded_store_serves_it_and_ends_cleanly(kafka: Kafka, 
     run("tenant", "create", "acme", *options, folder=tmp_path)
     with started(["worker", *options, "--create-topics", "--port", "0"], tmp_path, "widerow works") as (process, line):
         url = line.split()[-1]
-        assert httpx.get(f"{url}/health/ready").json() == {"status": "ready"}
+        assert httpx.get(f"{url}/health/ready", timeout=30).json() == {"status": "ready"}
         tool = str(had(lambda: program("kcat", "kcat")))
         sent = "".join(f'acme/d{i}|{{"values": {{"x": {i}}}}}\n' for i in range(50))
         subprocess.run(
             [tool, "-b", kafka.address, "-P", "-t", name, "-K", "|"], input=sent, text=True, check=True, timeout=60
         )
 
-        with httpx.Client(transport=httpx.HTTPTransport(uds=str(tmp_path / "store/serve.sock"))) as owner:
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(tmp_path / "store/serve.sock")), timeout=30) as owner:
             latest = "http://local/v1/fleet/latest?tenant=acme"
             until(lambda: len(owner.get(latest, headers={"Accept": "text/csv"}).text.splitlines()) == 51)
         code, seconds = interrupted(process, signal.SIGTERM)
@@ -67,7 +67,7 @@ def test_an_api_without_kafka_answers_and_refuses_reports(cassandra_server: Cass
     token = run("token", "create", "acme", "--role", "admin", *store, folder=tmp_path).stdout.strip()
     with started(["api", *store, "--port", "0"], tmp_path, "widerow answers") as (process, line):
         headers = {"Authorization": f"Bearer {token}"}
-        with httpx.Client(base_url=line.split()[-1], headers=headers) as client:
+        with httpx.Client(base_url=line.split()[-1], headers=headers, timeout=30) as client:
             assert client.get("/v1/devices").status_code == 200
             answer = client.post("/v1/write", json={"device": "d", "values": {"x": 1}})
             assert (answer.status_code, answer.json()["error"]["code"]) == (503, "no-lease")

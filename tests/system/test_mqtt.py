@@ -121,8 +121,9 @@ def test_a_device_is_not_told_more_often_than_it_may_be(site: MqttSite, device: 
     for message in [device.send(site.topic("noisy"), b"{") for _ in range(50)]:
         message.wait_for_publish(20)
     eventually(lambda: site.refused("syntax") == before + 50)
+    eventually(lambda: device.messages)
     time.sleep(0.2)
-    assert 1 <= len(device.messages) <= 10
+    assert len(device.messages) <= 10
 
 
 def test_the_later_of_two_messages_that_contradict_each_other_wins(site: MqttSite, device: Device) -> None:
