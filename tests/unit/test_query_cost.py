@@ -65,6 +65,67 @@ def test_another_limit_holds_at_once() -> None:
     costs.admit(tenant(1000))
 
 
+def test_what_others_under_way_are_expected_to_read_is_not_left() -> None:
+    now = [0.0]
+    costs = Costs(Counters(), lambda: now[0])
+    acme = tenant(100, 1000)
+    usual = costs.admit(acme)
+    usual.count(700)
+    usual.end()
+    now[0] += 7  # full again
+    first, second = costs.admit(acme), costs.admit(acme)
+    with pytest.raises(QuotaExceeded) as refused:
+        costs.admit(acme)
+    assert refused.value.seen == 140, "of ten seconds that allow 100 each"
+    assert refused.value.retry_after_s == pytest.approx(4.01)
+    first.count(600)
+    with pytest.raises(QuotaExceeded):
+        costs.admit(acme)
+    first.end()
+    first.end()
+    with pytest.raises(QuotaExceeded):
+        costs.admit(acme)
+    second.end()  # it came to nothing
+    costs.admit(acme)
+
+
+def test_whoever_asks_alone_may_read_more_than_is_left() -> None:
+    costs = Costs(Counters(), lambda: 0.0)
+    acme = tenant(100, 1000)
+    for rows in (900, 900):
+        meter = costs.admit(acme)
+        meter.count(rows)
+        meter.end()
+    with pytest.raises(QuotaExceeded):
+        costs.admit(acme)
+
+
+@given(st.integers(1, 300), st.integers(1, 2000), st.lists(st.tuples(st.floats(0, 5), st.booleans()), max_size=80))
+def test_however_many_ask_at_once_all_but_one_question_fit(rows: int, burst: int, steps: list[tuple[float, bool]]) -> None:
+    """Each reads as many rows, in the end."""
+    now, per_s, read = [0.0], 50, 0
+    costs = Costs(Counters(), lambda: now[0])
+    acme = tenant(per_s, burst)
+    first = costs.admit(acme)
+    first.count(rows)
+    first.end()
+    read, going = rows, []
+    for pause_s, asks in steps:
+        now[0] += pause_s
+        if asks:
+            try:
+                going.append(costs.admit(acme))
+            except QuotaExceeded:
+                continue
+            promised = rows * len(going)
+            assert read + promised <= per_s * now[0] + burst + rows + 1e-6
+        elif going:
+            meter = going.pop(0)
+            meter.count(rows)
+            meter.end()
+            read += rows
+
+
 @given(
     st.floats(1, 1000),
     st.floats(1, 5000),

@@ -54,6 +54,17 @@ def test_what_fits_is_begun_at_once() -> None:
     assert room.turns.standing()["a"].running == 4
 
 
+def test_what_is_to_be_done_at_the_end_is_done_once_and_before_another_begins() -> None:
+    room = Room(TurnSettings(at_once=1, long_at_once=1))
+    turn, following = room.ask("a"), room.ask("a")
+    states = list[State]()
+    turn.at_end(lambda: states.append(following.state))
+    turn.end()
+    turn.end()
+    assert states == [State.WAITING]
+    assert following.state is State.RUNNING
+
+
 def test_a_burst_waits_in_its_own_line() -> None:
     room = Room()
     burst = [room.ask("a") for _ in range(10)]

@@ -57,6 +57,7 @@ class Turn:
     """One request, from its question to its answer. `tick` and `holds` by the threads that work on it."""
 
     __slots__ = (
+        "_ends",
         "_turns",
         "bytes",
         "long",
@@ -81,6 +82,7 @@ class Turn:
         self.long = self.stopped = False
         self.bytes = 0
         self.resumed = threading.Event()
+        self._ends: list[Callable[[], None]] = []
 
     def tick(self) -> None:
         """Between two pieces of work: waits here while it is another's turn. Raises `QueryBusy` if that takes too long."""
@@ -95,8 +97,14 @@ class Turn:
         """So many bytes are in memory for it."""
         self.bytes = size
 
+    def at_end(self, call: Callable[[], None]) -> None:
+        """What is to be done when it is answered, or has failed. By who works on it."""
+        self._ends.append(call)
+
     def end(self) -> None:
         """Answered, or failed. Ending twice is harmless."""
+        while self._ends:
+            self._ends.pop()()
         self._turns.end(self)
 
     def stop(self) -> None:

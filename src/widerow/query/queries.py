@@ -63,7 +63,10 @@ class Queries:
         """For one question of a tenant, which begins now. With a `turn` it counts for what all of its questions may cost:
         raises `QuotaExceeded`.
         """
-        meter = self._costs.admit(tenant) if turn is not None and self._costs is not None else None
+        meter = None
+        if turn is not None and self._costs is not None:
+            meter = self._costs.admit(tenant)
+            turn.at_end(meter.end)
         return Budget(self.settings, tenant, turn=turn, meter=meter)
 
     # -- raw reports
