@@ -47,6 +47,8 @@ _ASKERS = 2
 _LONGEST_S = 1800.0
 _SAMPLE_S = 0.2
 _SLICE_S = 2.5
+_BURST_S = 5.0
+"""When questions are refused, those of a burst that were not are still being answered, for about so long."""
 _MOST_TIMES = 3
 """A part takes so many times what was asked for at most, on a machine that is taken away."""
 ALONE, WITHIN, BESIDE, BEYOND = PARTS = ("alone", "within", "beside", "beyond")
@@ -282,6 +284,7 @@ class Bench:
             try:
                 for counter in self._signs(name):
                     self._await_noise(process, counter)
+                time.sleep(_BURST_S)
                 yield
                 process.send_signal(signal.SIGTERM)
                 out, _ = process.communicate(timeout=60)
