@@ -22,6 +22,10 @@ from system.test_cli_processes import run, started
 _TRIES, _SETTLE_S = 6, 7
 LIMIT = 200
 _STEP_S = 0.1
+_SPAN_S = 12
+"""So long that what is saved up in a burst, a second of the limit, is less than a tenth of what passes meanwhile: a request
+that was answered late by half a second is followed by as much more, and rightly so.
+"""
 
 
 class Offer:
@@ -109,11 +113,11 @@ def test_two_fronts_give_out_one_limit_and_one_of_them_when_the_other_is_killed(
         offers = [Offer(busy, token, "one", 3 * LIMIT), Offer(calm, token, "two", LIMIT // 4)]
         with offering(*offers):
             awake.sleep(_SETTLE_S)
-            assert passed_per_s(offers, 6) == pytest.approx(LIMIT, rel=0.1), "in all, however uneven demand is"
+            assert passed_per_s(offers, _SPAN_S) == pytest.approx(LIMIT, rel=0.1), "in all, however uneven demand is"
             first.kill()
             first.wait()
             killed_s = time.monotonic()
         alone = Offer(calm, token, "two", 3 * LIMIT)
         with offering(alone):
             time.sleep(max(0.0, killed_s + 10 - time.monotonic()))
-            assert passed_per_s([alone], 4) == pytest.approx(LIMIT, rel=0.1), "ten seconds after the other was killed"
+            assert passed_per_s([alone], _SPAN_S) == pytest.approx(LIMIT, rel=0.1), "ten seconds after the other was killed"
