@@ -29,11 +29,14 @@ that was answered late by half a second is followed by as much more, and rightly
 
 
 class Offer:
-    """Reports at a fixed rate to one process, whatever it answers. `accepted` counts what was kept."""
+    """Reports at a fixed rate to one process, whatever it answers. `accepted` counts what was kept.
 
-    def __init__(self, url: str, token: str, device: str, per_s: int) -> None:
+    Of many devices: one that sent all of it would be judged mad, and held to less than the tenant's limit.
+    """
+
+    def __init__(self, url: str, token: str, devices: str, per_s: int) -> None:
         self.accepted = 0
-        self._url, self._token, self._device, self._per_step = url, token, device, round(per_s * _STEP_S)
+        self._url, self._token, self._devices, self._per_step = url, token, devices, round(per_s * _STEP_S)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -49,7 +52,8 @@ class Offer:
             while not self._stop.is_set():
                 base = now_ms()
                 reports = [
-                    {"device": self._device, "time": base - i, "values": {"n": serial + i}} for i in range(self._per_step)
+                    {"device": f"{self._devices}-{i}", "time": base, "values": {"n": serial + i}}
+                    for i in range(self._per_step)
                 ]
                 serial += len(reports)
                 with contextlib.suppress(httpx.TransportError):  # it is killed in the end
