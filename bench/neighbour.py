@@ -1,6 +1,6 @@
 """What a tenant that is far over its limits does to another.
 
-    python -m bench.neighbour [--rate 1000] [--seconds 30] [--rounds 5] [--quick]
+    python -m bench.neighbour [--rate 1000] [--seconds 30] [--rounds 5] [--parts within,beyond] [--quick]
 
 Tenant B writes and asks at a fixed, moderate rate. A may send as much as its devices do when each reports every ten seconds,
 and has a process of its own. A round has four parts, on one server, which take turns in who is first: B *alone*; A stays
@@ -9,6 +9,8 @@ A goes *beyond*: each device reports ten times as often, and A asks for all its 
 acknowledgements and answers, and the server's memory. Reports of both are about the time when they are sent.
 Beyond against beside is what a server lets a tenant's excess do to another, where both have the same machine to share with
 who sends it; beside against within is what sending does to that machine; within against alone is what A has a right to.
+A heavy question of A is answered every few seconds, and B's slow moments are mostly then: a part of 20 s holds a handful of
+them, and its percentile is as uncertain as that. `--parts within,beyond --seconds 60` tells more in the same time.
 Anything but a full acknowledgement or answer for B ends the benchmark with an error.
 """
 
@@ -72,6 +74,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--noisy-hours", type=float, default=0.1, help="of reports each 10 s that A has and asks for")
     parser.add_argument("--seconds", type=float, default=30.0, help="of each part of a round")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--parts", type=_parts, default=PARTS, help="of a round, with commas between; beyond is one of them")
     parser.add_argument(
         "--rest", type=float, default=0.0, help="seconds before each part: a machine that is shared may give less after use"
     )
@@ -84,6 +87,14 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     if options.quick:
         options.seconds, options.rounds, options.noisy_hours = 5.0, 1, 0.01
     return options
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    """In their usual order, whatever the order they are named in."""
+    named = set(text.split(","))
+    if BEYOND not in named or len(named) < 2 or not named <= set(PARTS):
+        raise argparse.ArgumentTypeError(f"{BEYOND} and at least one more of {', '.join(PARTS)}, with commas between")
+    return tuple(part for part in PARTS if part in named)
 
 
 @dataclass
@@ -107,40 +118,46 @@ def run(options: argparse.Namespace) -> Figures:
         bench = Bench(server, options)
         bench.part(BEYOND, min(5.0, options.seconds))  # all meet caches that are warm, and what A keeps in memory
         for number in range(options.rounds):
-            first = number % len(PARTS)
-            order = PARTS[first:] + PARTS[:first]
+            first = number % len(options.parts)
+            order = options.parts[first:] + options.parts[:first]
             rounds.append({name: bench.part(name, options.seconds) for name in order})
             print(f"round {number + 1}: {_said(rounds[-1])}", flush=True)
     for what, name in (("acks", "ack"), ("answers", "query")):
         for q, label in ((0.5, "p50"), (0.99, "p99")):
-            met = [{part: 1e3 * getattr(each[part], what).quantile(q) for part in PARTS} for each in rounds]
-            for part in PARTS:
+            met = [{part: 1e3 * getattr(each[part], what).quantile(q) for part in options.parts} for each in rounds]
+            for part in options.parts:
                 figures.add(f"neighbour_{name}_{label}_{part}_ms", median(each[part] for each in met), "ms")
-            for part, base in _COMPARED:
+            for part, base in _compared(options.parts):
                 ratio = median(each[part] / each[base] for each in met)
                 figures.add(f"neighbour_{name}_{label}_{part}_to_{base}", ratio, f"of the time {base}")
     parts = [part for each in rounds for part in each.values()]
     figures.add("neighbour_slices_left_out", sum(part.left_out for part in parts), "in which the machine was taken away")
     figures.add("neighbour_parts_without_calm", sum(not part.is_calm for part in parts), f"of {len(parts)} parts")
     figures.add("neighbour_errors", 0, "of B")  # otherwise this is not reached
-    for base in (BESIDE, WITHIN, ALONE):
+    for base in (part for part in reversed(options.parts) if part != BEYOND):
         ratio = median(each[BEYOND].rss_mib / each[base].rss_mib for each in rounds)
         figures.add(f"neighbour_rss_{BEYOND}_to_{base}", ratio, f"of the memory {base}")
     figures.add("neighbour_rss_mib", median(each[BEYOND].rss_mib for each in rounds), "MiB")
-    for part in (WITHIN, BESIDE, BEYOND):
+    for part in (part for part in options.parts if part != ALONE):
         for name, value, unit in _of_noisy([each[part].noisy for each in rounds]):
             figures.add(f"neighbour_noisy_{part}_{name}", value, unit)
     return figures
 
 
-def _said(parts: dict[str, _Part]) -> str:
-    def p99(what: str) -> str:
-        return ", ".join(f"{1e3 * getattr(parts[name], what).quantile(0.99):.1f}" for name in PARTS)
+def _compared(parts: tuple[str, ...]) -> list[tuple[str, str]]:
+    return [(part, base) for part, base in _COMPARED if part in parts and base in parts]
 
-    memory = ", ".join(f"{parts[name].rss_mib:.0f}" for name in PARTS)
+
+def _said(parts: dict[str, _Part]) -> str:
+    names = [name for name in PARTS if name in parts]
+
+    def p99(what: str) -> str:
+        return ", ".join(f"{1e3 * getattr(parts[name], what).quantile(0.99):.1f}" for name in names)
+
+    memory = ", ".join(f"{parts[name].rss_mib:.0f}" for name in names)
     return (
-        f"{', '.join(PARTS)}: ack p99 {p99('acks')} ms; query p99 {p99('answers')} ms; memory {memory} MiB; "
-        f"left out {', '.join(str(parts[name].left_out) for name in PARTS)} slices; "
+        f"{', '.join(names)}: ack p99 {p99('acks')} ms; query p99 {p99('answers')} ms; memory {memory} MiB; "
+        f"left out {', '.join(str(parts[name].left_out) for name in names)} slices; "
         f"the other: {json.dumps(parts[BEYOND].noisy)}"
     )
 
