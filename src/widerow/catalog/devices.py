@@ -36,6 +36,7 @@ from widerow.model.intern import NameTable
 from widerow.model.names import NO_NAMES, Coded, Names
 from widerow.model.tenant import LimitMode, Tenant
 from widerow.model.times import MS, SECOND, Clock, whole_ms
+from widerow.ops.courtesy import give_way
 from widerow.schema.shards import SHARDS, shard_of, shards_of
 from widerow.schema.tables import DEVICES
 
@@ -100,7 +101,11 @@ class Devices:
 
     def names(self, tenant: str, prefix: str = "") -> Sequence[str]:
         """Of all devices, or of those whose names begin so, in the order of `list`; a tenth of its time."""
-        return [name for chunk in self._names(tenant) for name in chunk if name.startswith(prefix)]
+        found: list[str] = []
+        for chunk in self._names(tenant):
+            found += [name for name in chunk if name.startswith(prefix)]
+            give_way()
+        return found
 
     def create(self, tenant: Tenant, device: Device) -> Device:
         """Register one device as described, also for a tenant whose devices do not register themselves."""

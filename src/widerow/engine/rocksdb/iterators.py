@@ -1,7 +1,8 @@
 """Iterators that serve many partitions, one after the other.
 
 Making one costs as much as five look-ups with it, and a question about a fleet looks into thousands of partitions.
-Rule: from the first on they are inside `Database.reading()`, and they are given back before anybody is waited for.
+Rule: from the first on they are inside `Database.reading()`, and they are given back before anybody is waited for. That
+includes what is urgent: after each step of reading this gives way, however few rows each of the partitions has.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from typing import TYPE_CHECKING
 from rocksdict import ReadOptions
 
 from widerow.engine.rocksdb.database import Database
+from widerow.ops.courtesy import give_way
 
 if TYPE_CHECKING:
     from rocksdict import Rdict, RdictIter
 
-_AT_ONCE = 512
-"""Partitions that are looked into in one go."""
+_STEP = 256
+"""Rows that are read in one go: about `courtesy.STEP_S`."""
+_LOOK_UP = 8
+"""What it costs to look into a partition, in rows."""
 
 
 class Opened:
@@ -47,11 +51,12 @@ class Iterators:
 
     def of(self, family: str) -> Opened | None:
         """None: its window was dropped."""
-        if self._used >= _AT_ONCE:
+        if self._used >= _STEP:
             self.give_back()
+            give_way()
         if not self._used:
             self._reading.enter_context(self._db.reading())
-        self._used += 1
+        self._used += _LOOK_UP
         found = self._opened.get(family)
         if found is None:
             handle = self._db.family(family)
@@ -59,6 +64,9 @@ class Iterators:
                 return None
             found = self._opened[family] = Opened(handle, self)
         return found
+
+    def has_read(self, rows: int) -> None:
+        self._used += rows
 
     def give_back(self) -> None:
         """Before rows are handed on, and at the end. Whoever goes on to read gets others."""

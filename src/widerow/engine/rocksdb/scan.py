@@ -28,10 +28,13 @@ from widerow.engine.rocksdb.pieces import (
 from widerow.engine.rocksdb.raw import RawRows
 from widerow.engine.rows import Column, Cursor, Key, Rows, key_columns
 from widerow.model.arrays import Ints
+from widerow.ops.courtesy import give_way
 from widerow.schema.table import Table
 
 _AT_ONCE = 512
-"""Partitions that are looked into in one go."""
+"""Partitions of which the first rows are decoded in one go ..."""
+_STEP = 32
+"""... and looked into, before this gives way: about `courtesy.STEP_S`."""
 
 
 @dataclass(slots=True)
@@ -130,13 +133,24 @@ class SparseScan:
         """Chunks end between partitions."""
         prefixes = encode_all(self.table.partition, partitions)
         while index < len(partitions):
-            piece, stop = Piece(), min(index + _AT_ONCE, len(partitions))
-            with self.db.reading():
-                readers: dict[str, FirstReader] = {}
-                while index < stop and self._add_first(piece, readers, partitions[index], prefixes[index]):
-                    index += 1
-                readers.clear()
+            piece, stop, until = Piece(), min(index + _AT_ONCE, len(partitions)), index
+            while index == until < stop:
+                until = min(index + _STEP, stop)
+                index = self._add_firsts(piece, partitions, prefixes, range(index, until))
+                give_way()
             yield from self._chunk(piece, Place(index))
+
+    def _add_firsts(self, piece: Piece, partitions: Sequence[Key], prefixes: Sequence[bytes], which: range) -> int:
+        """The first that does not fit into the piece any more, or the one behind all."""
+        with self.db.reading():
+            readers: dict[str, FirstReader] = {}
+            try:
+                for index in which:
+                    if not self._add_first(piece, readers, partitions[index], prefixes[index]):
+                        return index
+            finally:
+                readers.clear()
+        return which.stop
 
     def _add_first(self, piece: Piece, readers: dict[str, FirstReader], partition: Key, prefix: bytes) -> bool:
         """False: it does not fit into the piece."""
@@ -184,7 +198,10 @@ class SparseScan:
         if opened is None:  # its window was dropped meanwhile
             reader.done = True
             return [], {}
-        return reader.read(opened, PIECE if self.limit is None else min(PIECE, max(1, self.limit - target.taken)))
+        most = PIECE if self.limit is None else min(PIECE, max(1, self.limit - target.taken))
+        rows, shapes = reader.read(opened, most)
+        iterators.has_read(len(rows))
+        return rows, shapes
 
     def _place(self, target: Target, everything: bool) -> Place:
         """Where to go on behind what was read of a partition so far."""
