@@ -10,7 +10,7 @@ acknowledgements and answers, and the server's memory. Reports of both are about
 Beyond against beside is what a server lets a tenant's excess do to another, where both have the same machine to share with
 who sends it; beside against within is what sending does to that machine; within against alone is what A has a right to.
 A heavy question of A is answered every few seconds, and B's slow moments are mostly then: a part of 20 s holds a handful of
-them, and its percentile is as uncertain as that. `--parts within,beyond --seconds 60` tells more in the same time.
+them, and its percentile is as uncertain as that. `--parts within,beyond --seconds 60` has more of them.
 Anything but a full acknowledgement or answer for B ends the benchmark with an error.
 """
 
