@@ -301,7 +301,9 @@ class RocksMachine(EngineMachine):
         self.patch.setattr("widerow.engine.rocksdb.by_column.PIECE", rows)
         self.patch.setattr("widerow.engine.rocksdb.by_column._LEAST", min(rows, 64))
         self.patch.setattr("widerow.engine.rocksdb.pieces._FEW", min(rows // 2, 16))
-        self.patch.setattr("widerow.engine.rocksdb.iterators._AT_ONCE", rows)
+        self.patch.setattr("widerow.engine.rocksdb.iterators._STEP", rows)
+        self.patch.setattr("widerow.engine.rocksdb.scan._AT_ONCE", rows)
+        self.patch.setattr("widerow.engine.rocksdb.scan._STEP", rows // 2)
 
     def open(self) -> Engine:
         self.folder = Path(tempfile.mkdtemp(prefix="widerow-machine-"))
