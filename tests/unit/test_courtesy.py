@@ -93,6 +93,20 @@ def test_what_a_pause_raises_ends_the_work() -> None:
     give_way()
 
 
+def test_what_is_done_in_a_pause_gives_way_to_nobody() -> None:
+    pauses = 0
+
+    def pause() -> None:
+        nonlocal pauses
+        pauses += 1
+        give_way()
+
+    with yielding(pause):
+        give_way()
+        give_way()
+    assert pauses == 2
+
+
 def test_rest_that_was_not_needed_is_saved_up_to_the_longest() -> None:
     site = Site()
     site.urgent_until_s = 0.0

@@ -69,7 +69,7 @@ def _nobody(_outcome: Outcome) -> None:
     pytest.fail("answered")
 
 
-@pytest.mark.parametrize("step", [1, 2], ids=["before the write", "before the answer"])
+@pytest.mark.parametrize("step", [1, 2, 3, 4], ids=["planned", "encoded", "not yet synced", "before the answer"])
 def test_a_commit_within_a_commit(service: Service, step: int) -> None:
     site, now = Committing(service), service.clock.now_us()
     steps: list[int] = []
@@ -81,7 +81,7 @@ def test_a_commit_within_a_commit(service: Service, step: int) -> None:
             assert site.count() >= 2, "it is there at once"
 
     assert site.commit(now - MINUTE, now - 3 * HOUR, give_way=give_way) is None
-    assert steps == [1, 2]
+    assert steps == [1, 2, 3, 4]
     assert site.count() == 4
     assert {unit.start_us for unit in site.marked()} >= {(now - 3 * HOUR) // HOUR * HOUR, now // HOUR * HOUR}
 

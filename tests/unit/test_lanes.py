@@ -113,6 +113,27 @@ def test_backlog_does_not_wait_for_long() -> None:
     assert site.commit(0.0) == [Lane.BACKFILL], "nothing has come"
 
 
+def test_backlog_does_not_wait_for_long_at_each_of_many_steps() -> None:
+    site, asked = Site(), 0
+
+    def coming() -> bool:
+        nonlocal asked
+        asked += 1
+        return True
+
+    site.lanes = Lanes(max_tenant_bytes=1 << 30, share=0.2, coming=coming)
+    site.put(Lane.BACKFILL, 2)
+    for _ in range(2):
+        before = asked
+        site.lanes.take()
+        assert asked > before + 1, "each commit has patience of its own"
+        before = asked
+        for _ in range(100):
+            assert site.lanes.take_live() == []
+        assert asked == before + 100, "nobody waits once it is used up"
+        site.lanes.done()
+
+
 def test_of_a_busy_committer_backlog_has_its_share() -> None:
     """Live reports wait all the time."""
     site = Site()

@@ -38,10 +38,14 @@ def _nothing() -> None: ...
 
 
 def give_way() -> None:
-    """Between two steps of about `STEP_S`."""
+    """Between two steps of about `STEP_S`. What is done in a pause gives way to nobody: it is what others give way to."""
     pause = getattr(_here, "pause", None)
     if pause is not None:
-        pause()
+        _here.pause = None
+        try:
+            pause()
+        finally:
+            _here.pause = pause
 
 
 _LOOK_S = 0.001

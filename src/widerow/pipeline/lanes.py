@@ -4,7 +4,7 @@ Rule 1: what is live and waits is committed at once, all of it. Backlog is commi
 (`PIECE_BYTES`), and has no more than `share` of the committer's time.
 Rule 2: a commit of backlog gives way: between its steps live reports that came meanwhile are committed (`take_live`). So one
 of them waits for a step at most, a millisecond or so, and not for a commit. One that is on its way is waited for, for
-`_COMING_S` at most: beside a commit it would be decoded several times slower.
+`_COMING_S` in all of a commit: beside it it would be decoded several times slower.
 Rule 3: where live reports never pause, backlog begins a commit after one of theirs as soon as it has saved up for it.
 Rule 4: when no live report came for `_IDLE_S` backlog has all the time there is; after `_LONG_IDLE_S`, many pieces at once.
 Rule 5: backlog is decoded a little ahead of the committer and no further (`await_room`): what waits, waits as it came.
@@ -31,7 +31,7 @@ _AHEAD_BYTES = 4 << 20
 _SAVED_S = 0.005
 """How much of its share backlog can save up."""
 _IDLE_S, _LONG_IDLE_S = 0.25, 1.0
-_COMING_S = 0.002
+_COMING_S = 0.004
 
 
 class Lanes:
@@ -64,6 +64,8 @@ class Lanes:
         """... and for how long live reports had the committer meanwhile, or it waited for them."""
         self._deferred = False
         """Whether it was backlog's turn and live reports came."""
+        self._patience_s = _COMING_S
+        """How long backlog waits yet for those on their way, until it is committed."""
 
     def put(self, job: Job, *, wake: bool = True) -> None:
         """Raises TenantBusy, for live reports alone."""
@@ -116,6 +118,7 @@ class Lanes:
             took_s = now_s - self._began_s - self._interrupted_s
             # What it had before, while nobody else wanted anything, is not held against it.
             self._credit_s = max(self._credit_s - took_s, -max(took_s, _SAVED_S))
+            self._patience_s = _COMING_S
         else:
             self._live_s = now_s
 
@@ -154,9 +157,12 @@ class Lanes:
 
     def _await_coming(self) -> bool:
         """Until live reports that are on their way are here, if they come soon. Whether there are any."""
-        until_s = time.monotonic() + _COMING_S
-        while not self._live.queued and self._coming() and (left_s := until_s - time.monotonic()) > 0:
-            self._ready.wait(left_s)
+        began_s = now_s = time.monotonic()
+        until_s = began_s + self._patience_s
+        while not self._live.queued and self._coming() and now_s < until_s:
+            self._ready.wait(until_s - now_s)
+            now_s = time.monotonic()
+        self._patience_s -= now_s - began_s
         return bool(self._live.queued)
 
     def _backlog_size(self, idle_s: float) -> int:

@@ -24,6 +24,7 @@ from widerow.model.names import Names
 from widerow.model.tenant import LimitMode, Tenant
 from widerow.model.times import Clock
 from widerow.ops.counters import Counters
+from widerow.ops.courtesy import yielding
 from widerow.pipeline.apportion import refusals_by_job, series_refusal, without_unregistered
 from widerow.pipeline.attach import attached
 from widerow.pipeline.job import Job, Settle
@@ -39,7 +40,8 @@ log = logging.getLogger(__name__)
 class StoreSink:
     """Writes to a store, and tells the pyramid what it wrote."""
 
-    backlog_bytes = PIECE_BYTES
+    backlog_bytes = PIECE_BYTES // 2
+    """One piece, since all but the smallest have more: joining two takes as long as planning for them."""
 
     def __init__(
         self,
@@ -65,7 +67,8 @@ class StoreSink:
         error: WiderowError | None = None
         try:
             self._may_write()  # once more: others had their turn meanwhile
-            self._engine.write(changes)
+            with yielding(give_way):  # an engine knows where its own steps end
+                self._engine.write(changes)
         except WiderowError as failure:
             error = failure
         except Exception as failure:
