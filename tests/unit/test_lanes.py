@@ -126,11 +126,11 @@ def test_backlog_does_not_wait_for_long_at_each_of_many_steps() -> None:
     for _ in range(2):
         before = asked
         site.lanes.take()
-        assert asked > before + 1, "each commit has patience of its own"
+        assert asked > before, "each commit has patience of its own"
         before = asked
         for _ in range(100):
             assert site.lanes.take_live() == []
-        assert asked == before + 100, "nobody waits once it is used up"
+        assert asked <= before + 1, "nobody waits, or asks, once it is used up"
         site.lanes.done()
 
 

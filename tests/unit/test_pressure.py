@@ -10,6 +10,7 @@ from widerow.admit.pressure import Pressure, PressureSettings
 from widerow.model.errors import Overloaded
 from widerow.model.lane import Lane
 from widerow.ops.counters import Counters
+from widerow.ops.courtesy import LEAVING_S
 
 
 @dataclass
@@ -180,5 +181,9 @@ def test_others_give_way_to_live_reports_that_are_urgent() -> None:
         site.pressure.release(permit)
     site.pressure.relax(second)
     assert not site.pressure.is_live()
-    site.pressure.admit(1)
+    third = site.pressure.admit(1)
     assert site.pressure.is_live()
+    site.pressure.release(third)
+    assert site.pressure.is_live(), "its answer has yet to leave"
+    site.now_s += LEAVING_S
+    assert not site.pressure.is_live()

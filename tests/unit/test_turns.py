@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from widerow.admit.turns import State, Turn, Turns, TurnSettings
 from widerow.model.errors import Overloaded, QueryBusy, Unavailable
 from widerow.ops.counters import Counters
+from widerow.ops.courtesy import LEAVING_S
 
 LONG_S = 0.06
 ALL = TurnSettings(at_once=4, long_at_once=2, max_waiting=8, max_wait_s=15.0, tenant_begun=6, most_begun=12)
@@ -188,8 +189,11 @@ def test_long_ones_give_way_to_short_ones_of_whomever() -> None:
     short = room.ask("a")
     assert room.turns.is_urgent()
     short.end()
+    assert room.turns.is_urgent(), "its answer has yet to leave"
+    room.now_s += LEAVING_S
     assert not room.turns.is_urgent()
     heavy.end()
+    assert not room.turns.is_urgent(), "nobody is in a hurry for a long one's"
     assert room.turns.ask("a", lambda _: None, _fail).state is State.RUNNING
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from widerow.model.errors import Overloaded
 from widerow.model.lane import Lane
 from widerow.ops.counters import Counters
+from widerow.ops.courtesy import LEAVING_S
 
 _LOOK_S = 0.25
 """Who takes a permit looks at the health as well, this often at most."""
@@ -110,6 +111,7 @@ class Pressure:
             Lane.BACKFILL: _Held(settings.max_backfill_bytes, "backfill.max_in_flight_mib"),
         }
         self._lock = threading.Lock()
+        self._leaving_until_s = 0.0
         self._healthy = True
         self._reasons: list[str] = []
         self._calm_since_s = self._looked_s = self._failed_s = clock_s()
@@ -156,6 +158,8 @@ class Pressure:
         now_s = self._clock_s()
         with self._lock:
             held = self._give_back(permit.lane, permit)
+            if permit.urgent and permit.lane is Lane.LIVE:
+                self._leaving_until_s = now_s + LEAVING_S
             held.drained += permit.size
             passed_s = now_s - held.counted_s
             if passed_s >= _RATE_S:
@@ -225,8 +229,8 @@ class Pressure:
             return Standing(self._healthy, list(self._reasons), lanes)
 
     def is_live(self) -> bool:
-        """Whether somebody waits for a live report to be acknowledged to whom others give way."""
-        return self._lanes[Lane.LIVE].urgent > 0
+        """Whether somebody waits for a live report to be acknowledged to whom others give way, or did a moment ago."""
+        return self._lanes[Lane.LIVE].urgent > 0 or self._clock_s() < self._leaving_until_s
 
     def bytes(self) -> int:
         """What is held in all."""

@@ -7,7 +7,8 @@ had least, and what waits grows older meanwhile. While others wait one tenant ha
 Rule 3: what is worked on looks up between one read and the next (`tick`), and pauses if it is another's turn. It keeps its
 thread and what it has read; so of one tenant, and in all, only so many are begun.
 Rule 4: long ones give way (`ops.courtesy`): while a live report waits to be acknowledged, or something short is worked on,
-they rest after each small step, up to four times as long as they worked. It is their own time, and counts as such.
+and until its answer has left, they rest after each small step, up to four times as long as they worked. It is their time,
+and counts as such.
 Rule 5: lines are bounded in length and in time. Who finds its line full, or has waited for `max_wait_s` in all, is refused
 (`QueryBusy`), and told when to come again.
 Nothing here runs anything: whoever asks says what is to be done when its turn has come.
@@ -24,7 +25,7 @@ from enum import Enum
 
 from widerow.model.errors import Overloaded, QueryBusy, Unavailable
 from widerow.ops.counters import Counters
-from widerow.ops.courtesy import Rests
+from widerow.ops.courtesy import LEAVING_S, Rests
 
 _HALF_LIFE_S = 10.0
 _MOST_IN_ALL = 1024
@@ -160,6 +161,7 @@ class Turns:
         self._lock = threading.Lock()
         self._lines: dict[str, _Line] = {}
         self._running = self._long = self._begun = self._all = 0
+        self._leaving_until_s = 0.0
 
     def ask(self, tenant: str, start: Start, refuse: Refuse) -> Turn:
         """Take a place in the tenant's line. `start` is called once, by any thread, when its turn has come; or `refuse`,
@@ -203,7 +205,7 @@ class Turns:
 
     def is_urgent(self) -> bool:
         """Whether there is something that others should give way to. Without the lock: a moment ago is good enough."""
-        return self._running > self._long or self._urgent()
+        return self._running > self._long or self.clock_s() < self._leaving_until_s or self._urgent()
 
     def end(self, turn: Turn) -> None:
         with self._lock:
@@ -213,6 +215,8 @@ class Turns:
                 self._lines[turn.tenant].running.remove(turn)
                 self._running -= 1
                 self._long -= turn.long
+                if not turn.long:
+                    self._leaving_until_s = now_s + LEAVING_S
             elif turn.state is State.OVER:
                 return
             else:

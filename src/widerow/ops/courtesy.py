@@ -14,6 +14,9 @@ from contextlib import AbstractContextManager, contextmanager
 
 STEP_S = 0.0005
 """About as long as others may be kept waiting."""
+LEAVING_S = 0.001
+"""What was answered is urgent for that long still: until the answer has left, of which a third is usual. Beside work that
+goes on at once it took several times as long."""
 
 _here = threading.local()
 

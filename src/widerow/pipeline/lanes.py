@@ -3,8 +3,9 @@
 Rule 1: what is live and waits is committed at once, all of it. Backlog is committed when nothing live waits, in small pieces
 (`PIECE_BYTES`), and has no more than `share` of the committer's time.
 Rule 2: a commit of backlog gives way: between its steps live reports that came meanwhile are committed (`take_live`). So one
-of them waits for a step at most, a millisecond or so, and not for a commit. One that is on its way is waited for, for
-`_COMING_S` in all of a commit: beside it it would be decoded several times slower.
+of them waits for a step at most, a millisecond or so, and not for a commit. What is on its way is waited for, `_PATIENCE_S`
+in all of a commit: live reports that are being decoded, and answers that a front has yet to send. Beside a commit either
+would take several times as long.
 Rule 3: where live reports never pause, backlog begins a commit after one of theirs as soon as it has saved up for it.
 Rule 4: when no live report came for `_IDLE_S` backlog has all the time there is; after `_LONG_IDLE_S`, many pieces at once.
 Rule 5: backlog is decoded a little ahead of the committer and no further (`await_room`): what waits, waits as it came.
@@ -17,6 +18,7 @@ import time
 from collections.abc import Callable
 
 from widerow.model.lane import Lane
+from widerow.ops.courtesy import STEP_S
 from widerow.pipeline.job import Job
 from widerow.pipeline.queue import FairQueue
 
@@ -31,7 +33,7 @@ _AHEAD_BYTES = 4 << 20
 _SAVED_S = 0.005
 """How much of its share backlog can save up."""
 _IDLE_S, _LONG_IDLE_S = 0.25, 1.0
-_COMING_S = 0.004
+_PATIENCE_S = 0.004
 
 
 class Lanes:
@@ -47,7 +49,7 @@ class Lanes:
         clock_s: Callable[[], float] = time.perf_counter,
     ) -> None:
         """`backlog_bytes`: how much of it is committed at once while live reports come, in whole pieces. `coming`: whether
-        live reports were taken in that are not answered.
+        live reports were taken in whose answers have not left.
         """
         lock = threading.RLock()
         self._ready, self._room = threading.Condition(lock), threading.Condition(lock)
@@ -64,8 +66,8 @@ class Lanes:
         """... and for how long live reports had the committer meanwhile, or it waited for them."""
         self._deferred = False
         """Whether it was backlog's turn and live reports came."""
-        self._patience_s = _COMING_S
-        """How long backlog waits yet for those on their way, until it is committed."""
+        self._patience_s = _PATIENCE_S
+        """How long backlog waits yet for what is on its way, until it is committed."""
 
     def put(self, job: Job, *, wake: bool = True) -> None:
         """Raises TenantBusy, for live reports alone."""
@@ -118,7 +120,7 @@ class Lanes:
             took_s = now_s - self._began_s - self._interrupted_s
             # What it had before, while nobody else wanted anything, is not held against it.
             self._credit_s = max(self._credit_s - took_s, -max(took_s, _SAVED_S))
-            self._patience_s = _COMING_S
+            self._patience_s = _PATIENCE_S
         else:
             self._live_s = now_s
 
@@ -126,13 +128,15 @@ class Lanes:
         """Between the steps of a commit of backlog: live reports that wait. Whoever took calls `live_done`."""
         with self._ready:
             self._interrupted_at_s = self._clock_s()
-            if not self._await_coming():
+            if not self._await_traffic():
                 self._interrupted_s += self._clock_s() - self._interrupted_at_s
             return self._live.take_now(_LIVE_BYTES)
 
     def live_done(self) -> None:
-        self._live_s = self._clock_s()
-        self._interrupted_s += self._live_s - self._interrupted_at_s
+        with self._ready:
+            self._live_s = self._clock_s()
+            self._await_traffic()
+            self._interrupted_s += self._clock_s() - self._interrupted_at_s
 
     def _begin(self, *, is_backlog: bool, size: int) -> Work:
         self.is_backlog, self._deferred = is_backlog, self._deferred and not is_backlog
@@ -152,15 +156,17 @@ class Lanes:
         """Whether live reports came that backlog should wait for. Once: some come without a pause."""
         if self._live.queued or self._deferred:
             return False
-        self._deferred = self._await_coming()
+        self._deferred = self._await_traffic()
         return self._deferred
 
-    def _await_coming(self) -> bool:
-        """Until live reports that are on their way are here, if they come soon. Whether there are any."""
+    def _await_traffic(self) -> bool:
+        """Until what is on its way in is here, and what is on its way out has left, if that is soon. Whether there are live
+        reports now.
+        """
         began_s = now_s = time.monotonic()
         until_s = began_s + self._patience_s
-        while not self._live.queued and self._coming() and now_s < until_s:
-            self._ready.wait(until_s - now_s)
+        while not self._live.queued and now_s < until_s and self._coming():
+            self._ready.wait(min(until_s - now_s, STEP_S))
             now_s = time.monotonic()
         self._patience_s -= now_s - began_s
         return bool(self._live.queued)

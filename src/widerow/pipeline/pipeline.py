@@ -136,8 +136,11 @@ class Pipeline:
         except WiderowError:
             self.pressure.release(job.permit)
             raise
-        if self._admission is not None and self._admission.is_over(job.tenant.name):
-            # To whoever sends more than it may nobody gives way, from here on: that would let it hold up all others.
+        self._relax_if_over(job)
+
+    def _relax_if_over(self, job: Job) -> None:
+        """To whoever sends more than it may nobody gives way, from here on: that would let it hold up all others."""
+        if self._admission is not None and job.permit is not None and self._admission.is_over(job.tenant.name):
             self.pressure.relax(job.permit)
 
     def lane_of(self, time_us: int) -> Lane:
@@ -357,6 +360,7 @@ class Pipeline:
 
     def _answer(self, job: Job, outcome: Outcome) -> None:
         if job.permit is not None:
+            self._relax_if_over(job)
             self.pressure.release(job.permit)
         if outcome.error:
             outcome.error.forget_where()
