@@ -96,8 +96,8 @@ class RocksEngine:
         for some in _handfuls(ready):
             give_way()  # where rows are prepared for long, as rollups are
             tickets.append(self._put(some))
-        give_way()  # whoever writes now syncs this as well
         try:
+            give_way()  # whoever writes now syncs this as well
             self.db.wait_durable(tickets[-1])
             self.db.check_kept(tickets[0])
         except BaseException:
