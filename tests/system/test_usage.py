@@ -110,6 +110,8 @@ def test_what_a_limit_would_have_done_can_be_asked(site: Site, tmp_path: Path, m
     # What would go is told where that can be known within seconds; here it must be, on a slow machine, too.
     monkeypatch.setattr(going, "_COST", replace(going._COST, timeout_s=60.0))
     operator = site.client(Role.OPERATOR)
+    reports = [{"device": f"u-{i}", "time": now_ms(), "values": {"a": 1}} for i in range(10)]  # a second has room for one
+    assert site.client(Role.WRITE).post("/v1/write", json=reports).status_code == 204
     site.service.usage.flush()
     offered = operator.get("/v1/usage", params={"start": "-3h", "tenant": "acme"}).json()["total"]["offered"]
     path = "/v1/admin/tenants/acme/whatif"

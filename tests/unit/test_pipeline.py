@@ -12,6 +12,7 @@ import pytest
 
 from widerow.catalog.catalog import Catalog
 from widerow.catalog.store import SCHEMA
+from widerow.codec.decoded import Decoded
 from widerow.config import Backfill, Config, Store
 from widerow.engine.rows import Rows
 from widerow.model.device import Device
@@ -314,6 +315,35 @@ def test_old_reports_take_the_lane_of_backlog_and_live_ones_beside_them_do_not(
     send(service, tenant, old[0])
     send(service, tenant, f"m,device=a x=1 {now}\nm,device=a x=1 {now - HOUR + MINUTE}")
     assert seen == [(Lane.BACKFILL, 1), (Lane.LIVE, 2)]
+
+
+def test_backlog_is_decoded_when_no_live_report_is_on_its_way_or_after_a_moment(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tenant = service.catalog.tenants.create(Tenant(name="acme"))
+    old = f"m,device=a x=1 {service.clock.now_us() - 90 * MINUTE}".encode()
+    decode = service.bodies.lines(old, encoding="", precision="us", max_bytes=1 << 30)
+
+    def submitted() -> tuple[threading.Event, threading.Event]:
+        decoded, answered = threading.Event(), threading.Event()
+
+        def told() -> Decoded:
+            decoded.set()
+            return decode()
+
+        service.pipeline.submit(Job(tenant, len(old), told, lambda _: answered.set(), lane=Lane.BACKFILL))
+        return decoded, answered
+
+    live = service.pipeline.pressure.admit(1)
+    decoded, answered = submitted()  # while the live one never comes to an end
+    assert decoded.wait(30)
+    assert answered.wait(30)
+    monkeypatch.setattr("widerow.pipeline.pipeline._PAUSE_S", 60.0)
+    decoded, answered = submitted()
+    assert not decoded.wait(0.1)
+    service.pipeline.pressure.release(live)
+    assert decoded.wait(30)
+    assert answered.wait(30)
 
 
 def test_backlog_beyond_its_bound_is_refused_and_live_reports_are_not(tmp_path: Path) -> None:

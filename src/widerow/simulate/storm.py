@@ -36,6 +36,8 @@ class Backlog:
 
     devices: int
     stop_us: int
+    first: int = 0
+    """The number of the first device: who comes back later is somebody else."""
     span_us: int = DAY
     interval_us: int = 300 * SECOND
     per_array: int = 500
@@ -46,7 +48,7 @@ class Backlog:
         return self.span_us // self.interval_us
 
     def name(self, device: int) -> str:
-        return f"away-{device:06d}"
+        return f"away-{self.first + device:06d}"
 
     def time_us(self, k: int) -> int:
         return (self.stop_us - self.span_us + k * self.interval_us) // MS * MS
@@ -149,6 +151,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="widerow.simulate.storm", description="Devices that all come back at once.")
     parser.add_argument("url")
     parser.add_argument("--devices", type=int, default=5000)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first device")
     parser.add_argument("--interval", type=int, default=300, help="seconds between reports")
     parser.add_argument("--hours", type=float, default=24.0, help="of backlog each")
     parser.add_argument("--stop-us", type=int, help="where the backlog ends; an hour ago otherwise")
@@ -157,7 +160,11 @@ def main() -> int:
     options = parser.parse_args()
     stop_us = options.stop_us or time.time_ns() // 1000 - HOUR
     backlog = Backlog(
-        devices=options.devices, stop_us=stop_us, span_us=int(options.hours * HOUR), interval_us=options.interval * SECOND
+        devices=options.devices,
+        first=options.first,
+        stop_us=stop_us,
+        span_us=int(options.hours * HOUR),
+        interval_us=options.interval * SECOND,
     )
     report = send(options.url, os.environ["WIDEROW_TOKEN"], backlog, at_once=options.at_once, within_s=options.within)
     sys.stdout.write(json.dumps(asdict(report)) + "\n")
