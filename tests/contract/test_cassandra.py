@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+import patient
 from servers.cassandra import Cassandra
-from widerow.engine.cassandra import CassandraEngine, CassandraSettings
+from widerow.engine.cassandra import CassandraEngine
 from widerow.engine.contract import START_US, TABLES, EngineContract, logical, sparse_rows, values
 from widerow.engine.contract.tables import SPARSE, V1, V2, V3, A
 from widerow.engine.port import Engine
@@ -61,8 +62,7 @@ class TestCassandra(EngineContract):
         self._engine.close()
 
     def _open(self) -> Watched:
-        settings = CassandraSettings(hosts=(self._server.host,), port=self._server.port, keyspace="contract")
-        engine = Watched(settings, clock=self._clock)
+        engine = Watched(patient.settings(self._server, "contract"), clock=self._clock)
         engine.touched = self._touched
         return engine
 

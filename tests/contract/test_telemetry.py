@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 
+import patient
 from contract.chaos_suite import ChaosSuite
 from contract.letter_suite import LetterSuite
 from contract.rollup_stories import RollupStories
@@ -15,7 +16,7 @@ from contract.rollup_suite import RollupSuite
 from contract.telemetry_suite import TelemetrySuite
 from servers.cassandra import Cassandra
 from widerow.engine.bigtable import BigtableEngine, BigtableSettings
-from widerow.engine.cassandra import CassandraEngine, CassandraSettings
+from widerow.engine.cassandra import CassandraEngine
 from widerow.engine.memory import MemoryEngine
 from widerow.engine.port import Engine
 from widerow.engine.rocksdb import RocksEngine
@@ -46,9 +47,7 @@ class TestOnRocksDB(TelemetrySuite, RollupSuite, ChaosSuite, RollupStories, Lett
 class TestOnCassandra(TelemetrySuite, RollupSuite, ChaosSuite, RollupStories, LetterSuite):
     @pytest.fixture
     def engine(self, clock: ManualClock, cassandra_server: Cassandra) -> Iterator[Engine]:
-        settings = CassandraSettings(
-            hosts=(cassandra_server.host,), port=cassandra_server.port, keyspace=f"telemetry_{uuid4().hex[:12]}"
-        )
+        settings = patient.settings(cassandra_server, f"telemetry_{uuid4().hex[:12]}")
         engine = CassandraEngine(settings, clock=clock)
         yield engine
         engine._connection.define(f"DROP KEYSPACE IF EXISTS {settings.keyspace}")

@@ -30,8 +30,8 @@ QUICK: Final = ("-XX:TieredStopAtLevel=1",)
 _ROW_OVERHEAD_BYTES: Final = 181
 """Of a row in memory: what Cassandra finds by itself at every start, in 3 s."""
 _TOOL_S: Final = 60.0
-_PATIENCE_S: Final = 10
-"""For how long a request may take that is under way; as long as clients wait by default."""
+PATIENCE_S: Final = 60
+"""For how long a request may take that is under way: a machine that is taken away for seconds is no failure."""
 _TIMEOUTS: Final = (
     "read_request_timeout",
     "range_request_timeout",
@@ -197,5 +197,5 @@ class Cassandra(Server):
             "commitlog_sync": commitlog_sync,
             **({"commitlog_sync_period": "10000ms"} if commitlog_sync == "periodic" else {}),
             "auto_snapshot": False,  # else dropping a table keeps its data
-            **dict.fromkeys(_TIMEOUTS, f"{_PATIENCE_S}s"),
+            **dict.fromkeys(_TIMEOUTS, f"{PATIENCE_S}s"),
         }

@@ -14,6 +14,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from patient import PATIENT
 from servers.bigtable import Bigtable
 from servers.cassandra import Cassandra
 from widerow.config import Config, Http, Store
@@ -120,7 +121,8 @@ def stored(request: pytest.FixtureRequest, config: Config) -> Config:
     """The configuration, with a store on the engine that the fixture is asked for."""
     if request.param == "cassandra":
         server: Cassandra = request.getfixturevalue("cassandra_server")
-        config = replace(config, store=replace(config.store, url=server.store_url(f"system_{uuid4().hex[:12]}")))
+        url = server.store_url(f"system_{uuid4().hex[:12]}")
+        config = replace(config, store=replace(config.store, url=url), cassandra=PATIENT)
     if request.param == "bigtable":
         emulator: Bigtable = request.getfixturevalue("bigtable_server")
         patch = request.getfixturevalue("module_environment")

@@ -15,14 +15,15 @@ from uuid import uuid4
 import msgspec
 import numpy as np
 import pytest
-from cassandra.cluster import Cluster, Session
+from cassandra.cluster import Session
 
+import patient
 from contract.rollup_suite import Site
 from servers.cassandra import Cassandra
 from servers.sstables import flush, partitions
 from widerow.codec.record import decode, encode_stats
 from widerow.codec.stats import Stats
-from widerow.engine.cassandra import CassandraEngine, CassandraSettings
+from widerow.engine.cassandra import CassandraEngine
 from widerow.engine.contract import logical
 from widerow.engine.contract.plain import Fragment, Tag, gather, keys, rows_from
 from widerow.engine.memory import MemoryEngine
@@ -60,8 +61,7 @@ class Rolled:
 @pytest.fixture(scope="module")
 def rolled(cassandra_server: Cassandra) -> Iterator[Rolled]:
     clock, keyspace = ManualClock(SystemClock().now_us()), f"rollups_{uuid4().hex[:12]}"
-    settings = CassandraSettings(hosts=(cassandra_server.host,), port=cassandra_server.port, keyspace=keyspace)
-    engine = CassandraEngine(settings, clock=clock)
+    engine = CassandraEngine(patient.settings(cassandra_server, keyspace), clock=clock)
     try:
         site = Site(engine, clock, ACME)
         random, begin_us = Random(5), (clock.time_us // HOUR - 3) * HOUR
@@ -85,9 +85,8 @@ def values_of(random: Random, k: int) -> dict[str, float | str]:
 
 @pytest.fixture(scope="module")
 def session(cassandra_server: Cassandra) -> Iterator[Session]:
-    cluster = Cluster([cassandra_server.host], port=cassandra_server.port, protocol_version=4)
-    yield cluster.connect()
-    cluster.shutdown()
+    with patient.cql(cassandra_server) as session:
+        yield session
 
 
 def us_of(moment: Any) -> int:

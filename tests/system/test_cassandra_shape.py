@@ -9,10 +9,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from cassandra.cluster import Cluster, Session
+from cassandra.cluster import Session
 
+import patient
 from servers.cassandra import Cassandra
-from widerow.engine.cassandra import CassandraEngine, CassandraSettings
+from widerow.engine.cassandra import CassandraEngine
 from widerow.model.batch import Report, batch_of
 from widerow.model.tenant import GUARD_US, Retention, Tenant
 from widerow.model.times import DAY, HOUR, MS, SECOND, SystemClock
@@ -26,8 +27,7 @@ ACME = Tenant(name="acme", retention=Retention(raw_us=30 * DAY))
 def keyspace(cassandra_server: Cassandra) -> str:
     """A keyspace with a few reports in it, written an instant ago."""
     clock, name = SystemClock(), f"shape_{uuid4().hex[:12]}"
-    settings = CassandraSettings(hosts=(cassandra_server.host,), port=cassandra_server.port, keyspace=name)
-    engine = CassandraEngine(settings, clock=clock)
+    engine = CassandraEngine(patient.settings(cassandra_server, name), clock=clock)
     try:
         engine.apply(TABLES)
         telemetry = Telemetry(engine, clock, TelemetrySettings(max_future_us=300 * SECOND, refresh_us=10 * SECOND))
@@ -45,9 +45,8 @@ def keyspace(cassandra_server: Cassandra) -> str:
 
 @pytest.fixture(scope="module")
 def session(cassandra_server: Cassandra) -> Iterator[Session]:
-    cluster = Cluster([cassandra_server.host], port=cassandra_server.port, protocol_version=4)
-    yield cluster.connect()
-    cluster.shutdown()
+    with patient.cql(cassandra_server) as session:
+        yield session
 
 
 def columns(session: Session, keyspace: str, table: str) -> dict[str, tuple[str, str, str]]:

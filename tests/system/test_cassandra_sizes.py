@@ -12,8 +12,9 @@ from uuid import uuid4
 
 import numpy as np
 import pytest
-from cassandra.cluster import Cluster, Session
+from cassandra.cluster import Session
 
+from patient import PATIENT, cql
 from servers.cassandra import Cassandra
 from servers.sstables import Partition, flush, partitions
 from widerow.config import Config, Store
@@ -66,10 +67,9 @@ def measured(cassandra_server: Cassandra) -> Iterator[tuple[dict[str, Partition]
     keyspace = f"sizes_{uuid4().hex[:12]}"
     now_us = SystemClock().now_us()
     clock = ManualClock(now_us - DAY)
-    cluster = Cluster([cassandra_server.host], port=cassandra_server.port, protocol_version=4)
-    try:
-        session = cluster.connect()
-        with Service.open(Config(store=Store(url=cassandra_server.store_url(keyspace))), clock) as service:
+    config = Config(store=Store(url=cassandra_server.store_url(keyspace)), cassandra=PATIENT)
+    with cql(cassandra_server) as session:
+        with Service.open(config, clock) as service:
             for name, case in CASES.items():
                 service.save_device(ACME, Device(name=name, profile=case.profile))
             clock.time_us = now_us
@@ -80,8 +80,6 @@ def measured(cassandra_server: Cassandra) -> Iterator[tuple[dict[str, Partition]
         assert {name: p.rows for name, p in found.items()} == rows, "all that was written, each device in one partition"
         yield found, largest_mib(session, keyspace)
         session.execute(f"DROP KEYSPACE {keyspace}")
-    finally:
-        cluster.shutdown()
 
 
 def write_partition(service: Service, device: str, case: Case, start_us: int) -> int:

@@ -24,9 +24,11 @@ from typer.testing import CliRunner
 from widerow.cli.main import app
 from widerow.model.times import SECOND, format_time
 
-START_US = (time.time_ns() // 1000 // SECOND - 600) * SECOND
-"""Ten minutes ago, the same for all three."""
 ODD = "Halle 3/Presse #6"
+
+
+def ten_minutes_ago_us() -> int:
+    return (time.time_ns() // 1000 // SECOND - 600) * SECOND
 
 
 @dataclass
@@ -34,6 +36,8 @@ class Place:
     """A way to reach a store, and what the commands said there."""
 
     options: list[str]
+    start_us: int = field(default_factory=ten_minutes_ago_us)
+    """When its first report was sent."""
     said: list[tuple[str, int, str]] = field(default_factory=list)
 
     def run(self, *arguments: str, code: int = 0, keep: bool = True) -> str:
@@ -169,7 +173,7 @@ def _steps(place: Place, folder: Path, device: str, span: tuple[str, ...]) -> No
 
 
 def _telemetry(place: Place, folder: Path) -> None:
-    start = format_time(START_US)
+    start = format_time(place.start_us)
     sent = json.loads(
         place.run(
             *("simulate", "--tenant", "acme", "--devices", "8", "--rate", "0", "--count", "160", "--format", "json"),
@@ -179,7 +183,7 @@ def _telemetry(place: Place, folder: Path) -> None:
     )
     assert sent["acknowledged"] >= 150
     assert (sent["refused"], sent["failed"]) == (0, 0)
-    span = ("--start", start, "--end", format_time(START_US + 200 * SECOND))
+    span = ("--start", start, "--end", format_time(place.start_us + 200 * SECOND))
     device = "press-000000"
     table = place.run("query", device, "--tenant", "acme", *span)
     assert len(table.splitlines()) > 15
@@ -247,17 +251,18 @@ def _end(place: Place) -> None:
 
 
 def test_every_command_gives_the_same_everywhere(tmp_path: Path) -> None:
-    stopped = Place(["--store", f"rocksdb:{tmp_path}/stopped"])
+    start_us = ten_minutes_ago_us()
+    stopped = Place(["--store", f"rocksdb:{tmp_path}/stopped"], start_us)
     scenario(stopped, tmp_path)
 
     with served(f"rocksdb:{tmp_path}/beside"):
-        beside = Place(["--store", f"rocksdb:{tmp_path}/beside"])
+        beside = Place(["--store", f"rocksdb:{tmp_path}/beside"], start_us)
         scenario(beside, tmp_path)
 
     store = f"rocksdb:{tmp_path}/remote"
     operator = Place(["--store", store]).run("token", "create", "--operator").strip()
     with served(store) as url:
-        remote = Place(["--server", url, "--token", operator])
+        remote = Place(["--server", url, "--token", operator], start_us)
         scenario(remote, tmp_path)
 
     assert len(stopped.said) > 30

@@ -47,7 +47,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300 if APART > 1 else 7200)
+@pytest.mark.timeout(900 if APART > 1 else 7200)
 def test_a_year_of_rollups_is_what_polars_computes_from_the_reports(site: Site) -> None:
     expected: dict[str, list[pl.DataFrame]] = {HOURS.name: [], DAYS.name: []}
     devices: list[str] = []

@@ -67,12 +67,23 @@ def server() -> Iterator[Server]:
     server.stop()
 
 
-@pytest.fixture
-def connection(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
+def connected(server: Server, monkeypatch: pytest.MonkeyPatch, deadline_s: float) -> Iterator[Connection]:
     monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", f"127.0.0.1:{server.port}")
-    connection = Connection("p", "i", BigtableSettings(deadline_s=2.0, app_profile="batch"), None)
+    connection = Connection("p", "i", BigtableSettings(deadline_s=deadline_s, app_profile="batch"), None)
     yield connection
     connection.close()
+
+
+@pytest.fixture
+def connection(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
+    """For what ends by itself: a machine that stands still for seconds is not what these tests are about."""
+    yield from connected(server, monkeypatch, 60.0)
+
+
+@pytest.fixture
+def impatient(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
+    """For what never ends by itself."""
+    yield from connected(server, monkeypatch, 2.0)
 
 
 def fails(code: grpc.StatusCode) -> Answer:
@@ -201,16 +212,16 @@ def test_rows_without_a_status_have_failed_and_only_they_are_sent_again(server: 
     assert rows_asked(server) == [["a", "b", "c", "d"], ["b", "c"], ["c"]]
 
 
-def test_a_row_that_never_gets_a_status_is_not_acknowledged(server: Server, connection: Connection) -> None:
+def test_a_row_that_never_gets_a_status_is_not_acknowledged(server: Server, impatient: Connection) -> None:
     server.answers = [statuses(b=-1)]
     with pytest.raises(Unavailable, match="1 of 1 rows"):
-        connection.mutate("t", [entries("a", "b")])
+        impatient.mutate("t", [entries("a", "b")])
 
 
-def test_an_empty_answer_is_not_an_acknowledgement(server: Server, connection: Connection) -> None:
+def test_an_empty_answer_is_not_an_acknowledgement(server: Server, impatient: Connection) -> None:
     server.answers = [lambda _request, _context: iter(())]
     with pytest.raises(Unavailable):
-        connection.mutate("t", [entries("a")])
+        impatient.mutate("t", [entries("a")])
 
 
 def test_a_row_that_is_refused_is_not_sent_again(server: Server, connection: Connection) -> None:
@@ -238,7 +249,7 @@ def test_a_comparison_is_asked_once(server: Server, connection: Connection) -> N
     assert len(server.asked) == 1
 
 
-def test_every_call_has_a_deadline(server: Server, connection: Connection) -> None:
+def test_every_call_has_a_deadline(server: Server, impatient: Connection) -> None:
     def sleeps(_request: Any, context: Any) -> Iterator[Any]:
         while context.is_active():
             time.sleep(0.05)
@@ -246,9 +257,9 @@ def test_every_call_has_a_deadline(server: Server, connection: Connection) -> No
 
     server.answers = [sleeps]
     calls: list[Callable[[], object]] = [
-        lambda: connection.read("t", [b""]),
-        lambda: connection.mutate("t", [entries("a")]),
-        lambda: connection.check("t", [b""]),
+        lambda: impatient.read("t", [b""]),
+        lambda: impatient.mutate("t", [entries("a")]),
+        lambda: impatient.check("t", [b""]),
     ]
     for call in calls:
         start = time.monotonic()
