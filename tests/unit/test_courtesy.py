@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from widerow.ops.courtesy import STEP_S, Rests, give_way, yielding
+from widerow.ops.courtesy import STEP_S, Patience, Rests, give_way, yielding
 
 
 @dataclass
@@ -126,3 +126,22 @@ def test_time_before_work_begins_is_no_work() -> None:
     site.now_s += 10.0
     site.rests.begin()
     assert site.rested_s(0.001) == pytest.approx(0.002, abs=0.001)
+
+
+def test_patience_is_for_so_long_in_all() -> None:
+    urgent, looks = True, 0
+
+    def is_urgent() -> bool:
+        nonlocal looks
+        looks += 1
+        return urgent
+
+    patience = Patience(is_urgent, 0.02)
+    patience()
+    waited = looks
+    assert waited >= 2, "it looked again"
+    patience()
+    assert looks == waited, "nothing is left of it"
+    urgent = False
+    Patience(is_urgent, 60.0)()
+    assert looks == waited + 1, "it goes on at once"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -132,6 +133,25 @@ def test_backlog_does_not_wait_for_long_at_each_of_many_steps() -> None:
             assert site.lanes.take_live() == []
         assert asked <= before + 1, "nobody waits, or asks, once it is used up"
         site.lanes.done()
+
+
+def test_backlog_waits_less_and_less_where_live_reports_never_pause() -> None:
+    site, never_pause = Site(), True
+    site.lanes = Lanes(max_tenant_bytes=1 << 30, share=1.0, coming=lambda: never_pause)
+
+    def patience_after_a_commit_s() -> float:
+        site.put(Lane.BACKFILL)
+        site.lanes.take()
+        site.lanes.done()
+        return site.lanes.patience_s
+
+    patience_s = [site.lanes.patience_s, *(patience_after_a_commit_s() for _ in range(4))]
+    never_pause = False
+    patience_s.append(patience_after_a_commit_s())
+    longest_s, *shorter_s, least_s, after_a_pause_s = patience_s
+    assert all(later_s == sooner_s / 2 for sooner_s, later_s in pairwise([longest_s, *shorter_s[:2]]))
+    assert shorter_s[-1] == least_s > 0, "it always waits a little"
+    assert after_a_pause_s == longest_s
 
 
 def test_of_a_busy_committer_backlog_has_its_share() -> None:

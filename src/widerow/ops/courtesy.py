@@ -51,6 +51,22 @@ def give_way() -> None:
             _here.pause = pause
 
 
+class Patience:
+    """A way to give way: wait while something is urgent, for so long in all."""
+
+    __slots__ = ("_left_s", "_urgent")
+
+    def __init__(self, urgent: Callable[[], bool], in_all_s: float) -> None:
+        self._urgent, self._left_s = urgent, in_all_s
+
+    def __call__(self) -> None:
+        began_s = now_s = time.monotonic()
+        while now_s - began_s < self._left_s and self._urgent():
+            time.sleep(STEP_S)
+            now_s = time.monotonic()
+        self._left_s -= now_s - began_s
+
+
 _LOOK_S = 0.001
 """How often who rests looks whether he may go on: each look takes the GIL."""
 

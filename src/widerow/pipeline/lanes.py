@@ -5,7 +5,8 @@ Rule 1: what is live and waits is committed at once, all of it. Backlog is commi
 Rule 2: a commit of backlog gives way: between its steps live reports that came meanwhile are committed (`take_live`). So one
 of them waits for a step at most, a millisecond or so, and not for a commit. What is on its way is waited for, `_PATIENCE_S`
 in all of a commit: live reports that are being decoded, and answers that a front has yet to send. Beside a commit either
-would take several times as long.
+would take several times as long. Where there was no pause in all that time it waits for half of it next, and so on: there
+it would be of no use.
 Rule 3: where live reports never pause, backlog begins a commit after one of theirs as soon as it has saved up for it.
 Rule 4: when no live report came for `_IDLE_S` backlog has all the time there is; after `_LONG_IDLE_S`, many pieces at once.
 Rule 5: backlog is decoded a little ahead of the committer and no further (`await_room`): what waits, waits as it came.
@@ -33,7 +34,7 @@ _AHEAD_BYTES = 4 << 20
 _SAVED_S = 0.005
 """How much of its share backlog can save up."""
 _IDLE_S, _LONG_IDLE_S = 0.25, 1.0
-_PATIENCE_S = 0.004
+_PATIENCE_S, _LEAST_PATIENCE_S = 0.03, 0.004
 
 
 class Lanes:
@@ -66,8 +67,8 @@ class Lanes:
         """... and for how long live reports had the committer meanwhile, or it waited for them."""
         self._deferred = False
         """Whether it was backlog's turn and live reports came."""
-        self._patience_s = _PATIENCE_S
-        """How long backlog waits yet for what is on its way, until it is committed."""
+        self.patience_s = self._patience_left_s = _PATIENCE_S
+        """How long backlog waits in a commit for what is on its way; and how long yet."""
 
     def put(self, job: Job, *, wake: bool = True) -> None:
         """Raises TenantBusy, for live reports alone."""
@@ -120,7 +121,9 @@ class Lanes:
             took_s = now_s - self._began_s - self._interrupted_s
             # What it had before, while nobody else wanted anything, is not held against it.
             self._credit_s = max(self._credit_s - took_s, -max(took_s, _SAVED_S))
-            self._patience_s = _PATIENCE_S
+            in_vain = self._patience_left_s <= 0
+            self.patience_s = max(self.patience_s / 2, _LEAST_PATIENCE_S) if in_vain else _PATIENCE_S
+            self._patience_left_s = self.patience_s
         else:
             self._live_s = now_s
 
@@ -164,11 +167,11 @@ class Lanes:
         reports now.
         """
         began_s = now_s = time.monotonic()
-        until_s = began_s + self._patience_s
+        until_s = began_s + self._patience_left_s
         while not self._live.queued and now_s < until_s and self._coming():
             self._ready.wait(min(until_s - now_s, STEP_S))
             now_s = time.monotonic()
-        self._patience_s -= now_s - began_s
+        self._patience_left_s -= now_s - began_s
         return bool(self._live.queued)
 
     def _backlog_size(self, idle_s: float) -> int:

@@ -17,6 +17,7 @@ from widerow.model.arrays import Flags, Ints, lengths
 from widerow.model.batch import Batch
 from widerow.model.errors import Refusal, WiderowError
 from widerow.model.names import Coded
+from widerow.ops.courtesy import give_way
 from widerow.pipeline.job import Job, Lane, Outcome
 from widerow.pipeline.lanes import PIECE_BYTES
 
@@ -43,9 +44,10 @@ def pieces(job: Job, answer: Callable[[Job, Outcome], None], live: Flags | None 
         parts.insert(0, (Lane.LIVE, np.flatnonzero(live)))
     if len(parts) <= 1:
         return [job]
-    whole = _Whole(job, len(parts), answer)
-    return [
-        replace(
+    whole, made = _Whole(job, len(parts), answer), []
+    for number, (lane, rows) in enumerate(parts):
+        give_way()
+        piece = replace(
             job,
             size=max(1, size * len(rows) // len(batch)),
             done=whole.settle,
@@ -55,8 +57,8 @@ def pieces(job: Job, answer: Callable[[Job, Outcome], None], live: Flags | None 
             refusals=[] if number else job.refusals,  # one of them brings what was refused before
             received_bytes=0 if number else job.received_bytes if job.received_bytes is not None else job.size,
         )
-        for number, (lane, rows) in enumerate(parts)
-    ]
+        made.append(piece)
+    return made
 
 
 class _Whole:

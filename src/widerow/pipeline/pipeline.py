@@ -37,7 +37,7 @@ from widerow.model.sizes import batch_bytes
 from widerow.model.times import HOUR, Clock
 from widerow.ops.cores import allowed_cores, shared_core, stay_on
 from widerow.ops.counters import Counters
-from widerow.ops.courtesy import STEP_S
+from widerow.ops.courtesy import Patience, give_way, yielding
 from widerow.pipeline.check import check
 from widerow.pipeline.dead_letters import FILED_CODES, DeadLetters
 from widerow.pipeline.job import Job, Outcome, Sink
@@ -51,8 +51,8 @@ log = logging.getLogger(__name__)
 INLINE_BYTES = 64 << 10
 """Bodies up to this size are decoded by the front itself."""
 _QUANTUM_BYTES = 1 << 20
-_PAUSE_S = 0.01
-"""How long a body of backlog waits for one. Where live reports never pause that makes a hundred bodies a second."""
+_PAUSE_S = 0.02
+"""How long a body of backlog waits for pauses, in all. Where live reports never pause that makes fifty bodies a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,14 +184,10 @@ class Pipeline:
     def _decode_backlog_loop(self) -> None:
         while work := self._old_bodies.take(1):
             self._batches.await_room()
-            self._await_pause()
-            self._decode_all(work, self._old_bodies)
-
-    def _await_pause(self) -> None:
-        """Until no live report is on its way, if that is soon: decoding beside one would hold it up."""
-        until_s = time.monotonic() + _PAUSE_S
-        while self.pressure.is_live() and time.monotonic() < until_s:
-            time.sleep(STEP_S)
+            # Beside a live report that is on its way, decoding would hold it up.
+            with yielding(Patience(self.pressure.is_live, _PAUSE_S)):
+                give_way()
+                self._decode_all(work, self._old_bodies)
 
     def _decode_all(self, work: Sequence[tuple[str, list[Job]]], bodies: FairQueue[Job]) -> None:
         for tenant, jobs in work:
@@ -206,6 +202,7 @@ class Pipeline:
     def _decode(self, job: Job, *, wake: bool = True) -> None:
         try:
             decoded = job.decode()
+            give_way()
             job.seen_us = self._clock.now_us()
             job.batch, refused = check(
                 decoded.batch,
@@ -227,6 +224,7 @@ class Pipeline:
         if not len(job.batch):
             self._finish(job, 0, [])
             return
+        give_way()
         is_mixed = job.lane is Lane.LIVE and self.lane_of(int(job.batch.time_us.min())) is Lane.BACKFILL
         if is_mixed:
             assert job.permit is not None
