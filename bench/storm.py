@@ -35,10 +35,12 @@ from widerow.simulate.wire import Connection
 
 _SLICE_S = 2.0
 _LONGEST_S = 900.0
-_SETTLE_S = 120.0
+_SETTLE_S = 600.0
 """Before each part: what a storm left to be rolled up is not held against what comes after it."""
 _ROLLED_S = 40.0
 """So long after it came, what was late is being rolled up at the latest. A storm that is shorter does not meet that."""
+_CLOSING_S = 90.0
+"""So long after live reports began, their first minutes are closed, one after the other from then on: no part is without."""
 _CHECKED = 50
 """Devices of each storm that are looked at one by one."""
 
@@ -151,6 +153,8 @@ class Bench:
         self._written += _write(server, [{"device": "there", "time": us // MS, "values": {"n": -1}} for us in day])
         self._rolled_s = time.monotonic() + _ROLLED_S
         self.backlogs: list[Backlog] = []
+        closing_s = time.monotonic() + (0 if options.quick else _CLOSING_S)
+        self._live(lambda: time.monotonic() < closing_s)
 
     def pair(self, patience_until_s: float) -> _Pair:
         """With and without the storm take turns in who is first."""

@@ -183,6 +183,7 @@ class Service:
                 pyramid_settings(config, rolls=rolls and writes and bool(config.rollup.enabled), crew=bool(crew) and shared),
                 may_roll=may_write,
                 urgent=pressure.is_live,
+                busy=pressure.is_busy,
                 rolled=lambda level, rolled: _count_rolled(counters, level, rolled),
                 **({"told": told(counters)} if told else {}),
             )

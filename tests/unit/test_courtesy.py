@@ -14,6 +14,7 @@ from widerow.ops.courtesy import STEP_S, Patience, Rests, give_way, yielding
 class Site:
     now_s: float = 100.0
     urgent_until_s: float = float("inf")
+    busy_until_s: float = 0.0
     times: float = 2.0
     longest_s: float = 0.1
     rests: Rests = field(init=False)
@@ -23,6 +24,8 @@ class Site:
             lambda: self.now_s < self.urgent_until_s,
             times=self.times,
             longest_s=self.longest_s,
+            busy=lambda: self.now_s < self.busy_until_s,
+            at_least=1.5,
             clock_s=lambda: self.now_s,
             sleep=self.pass_by,
         )
@@ -41,6 +44,16 @@ def test_a_rest_is_in_proportion_to_the_work_before_it() -> None:
     site = Site()
     for worked_s in (0.001, 0.004, 0.002):
         assert site.rested_s(worked_s) == pytest.approx(2 * worked_s, abs=STEP_S)
+
+
+def test_while_others_are_busy_it_rests_in_any_case_and_longer_if_something_is_urgent() -> None:
+    site = Site(urgent_until_s=0.0, busy_until_s=float("inf"))
+    assert [site.rested_s(worked_s) for worked_s in (0.001, 0.004, 1.0)] == pytest.approx([0.0015, 0.006, 0.1])
+    assert site.rested_s(STEP_S / 2) == 0
+    site = Site(busy_until_s=float("inf"))
+    assert site.rested_s(0.01) == pytest.approx(0.02, abs=0.001)
+    site.busy_until_s = site.urgent_until_s = site.now_s
+    assert site.rested_s(0.01) == 0
 
 
 def test_no_rest_is_longer_than_it_may_be() -> None:

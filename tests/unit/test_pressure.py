@@ -181,9 +181,13 @@ def test_others_give_way_to_live_reports_that_are_urgent() -> None:
         site.pressure.release(permit)
     site.pressure.relax(second)
     assert not site.pressure.is_live()
+    assert not site.pressure.is_busy()
     third = site.pressure.admit(1)
     assert site.pressure.is_live()
     site.pressure.release(third)
     assert site.pressure.is_live(), "its answer has yet to leave"
     site.now_s += LEAVING_S
     assert not site.pressure.is_live()
+    assert site.pressure.is_busy(), "more are expected"
+    site.now_s += 1
+    assert not site.pressure.is_busy()

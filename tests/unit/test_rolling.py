@@ -13,6 +13,7 @@ from widerow.model.batch import Report
 from widerow.model.errors import NotFound, Unavailable
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, SECOND, ManualClock
+from widerow.ops import courtesy
 from widerow.rollup.roll import Rolled
 from widerow.rollup.rolling import Rolling, RollingSettings, _in_turns
 from widerow.rollup.unit import Unit
@@ -66,6 +67,23 @@ def test_a_backlog_is_rolled_once_it_rests_and_not_later_than_it_must(site: Site
         assert rolling.due() == []
         site.clock.time_us += 5 * SECOND
     assert len(rolling.due()) == 1
+
+
+def test_what_has_not_waited_for_long_is_rolled_at_leisure(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    roll, at_leisure = site.roller.roll, list[bool]()
+
+    def rolled(tenant: Tenant, *units: Unit) -> Rolled:
+        at_leisure.append(courtesy._here.pause is rolling._leisure)
+        return roll(tenant, *units)
+
+    monkeypatch.setattr(site.roller, "roll", rolled)
+    rolling = Rolling(site.marks, site.roller, named, site.clock, SETTINGS)
+    for waits_us in (MINUTE, 20 * MINUTE):
+        report(site, HOUR_US - 5 * HOUR)
+        assert rolling.due() == [], "it is known from now on"
+        site.clock.time_us += waits_us
+        assert rolling.roll_due() == 1
+    assert at_leisure == [True, False]
 
 
 def test_what_cannot_be_rolled_stays_marked_and_a_deleted_tenant_is_forgotten(site: Site) -> None:

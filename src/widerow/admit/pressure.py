@@ -27,6 +27,8 @@ from widerow.ops.courtesy import LEAVING_S
 _LOOK_S = 0.25
 """Who takes a permit looks at the health as well, this often at most."""
 _RATE_S = 2.0
+_BUSY_S = 0.25
+"""Where no live report came for so long, none are expected."""
 _SHORTEST_RETRY_S, _LONGEST_RETRY_S = 1.0, 60.0
 _FAILURES = 2
 """One failed write among others is an accident."""
@@ -227,6 +229,10 @@ class Pressure:
             self._look(now_s)
             lanes = {lane: LaneStanding(len(h.permits), h.bytes, h.oldest_s(now_s)) for lane, h in self._lanes.items()}
             return Standing(self._healthy, list(self._reasons), lanes)
+
+    def is_busy(self) -> bool:
+        """Whether live reports come: whether one did a moment ago."""
+        return self._lanes[Lane.LIVE].urgent > 0 or self._clock_s() < self._leaving_until_s + _BUSY_S
 
     def is_live(self) -> bool:
         """Whether somebody waits for a live report to be acknowledged to whom others give way, or did a moment ago."""

@@ -76,9 +76,11 @@ class Rests:
 
     So what never ceases to be urgent makes it slower by a known factor, and does not stop it. Rest that was not needed is
     saved, up to `longest_s`: what is urgent now and then has the machine for itself.
+    While others are `busy` it rests for `at_least` times as long in any case. Who comes in a pause then seldom meets it at
+    work; without that it would work in every pause.
     """
 
-    __slots__ = ("_clock_s", "_longest_s", "_saved_s", "_since_s", "_sleep", "_times", "_urgent")
+    __slots__ = ("_at_least", "_busy", "_clock_s", "_longest_s", "_saved_s", "_since_s", "_sleep", "_times", "_urgent")
 
     def __init__(
         self,
@@ -86,10 +88,13 @@ class Rests:
         *,
         times: float,
         longest_s: float,
+        busy: Callable[[], bool] = lambda: False,
+        at_least: float = 0.0,
         clock_s: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._urgent, self._times, self._longest_s = urgent, times, longest_s
+        self._busy, self._at_least = busy, at_least
         self._clock_s, self._sleep = clock_s, sleep
         self._since_s, self._saved_s = clock_s(), 0.0
 
@@ -103,6 +108,9 @@ class Rests:
         if worked_s < STEP_S:
             return
         until_s = now_s + min(self._saved_s + worked_s * self._times, self._longest_s)
+        if self._busy():
+            self._sleep(min(worked_s * self._at_least, self._longest_s))
+            now_s = self._clock_s()
         while now_s < until_s and self._urgent():
             self._sleep(_LOOK_S)
             now_s = self._clock_s()

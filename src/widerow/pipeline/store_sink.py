@@ -61,8 +61,7 @@ class StoreSink:
     def commit(
         self, work: Sequence[tuple[str, list[Job]]], settle: Settle, give_way: Callable[[], None] = lambda: None
     ) -> None:
-        groups = [self._prepare(tenant, jobs) for tenant, jobs in work]
-        give_way()
+        groups = [self._prepare(tenant, jobs, give_way) for tenant, jobs in work]
         changes: list[tuple[Table, Rows]] = [change for group in groups for change in group.changes()]
         error: WiderowError | None = None
         try:
@@ -80,7 +79,7 @@ class StoreSink:
         for group in groups:
             self._acknowledge(group, error, settle)
 
-    def _prepare(self, tenant_name: str, jobs: list[Job]) -> _Group:
+    def _prepare(self, tenant_name: str, jobs: list[Job], give_way: Callable[[], None]) -> _Group:
         """Everything that must be known before the write. A tenant that fails here fails alone."""
         group = _Group(tenant_name, jobs)
         try:
@@ -93,10 +92,13 @@ class StoreSink:
             if tenant.row_attributes:
                 batch = attached(batch, self._catalog.attributes.of(tenant_name, batch.device.names, tenant.row_attributes))
             self._catalog.metrics.observe(tenant_name, batch.cells, self._clock.now_us())
+            give_way()
             group.plan = self._telemetry.plan(tenant, batch)
             group.refusals += group.plan.refusals
+            give_way()
             if self._pyramid:
                 group.marks = self._pyramid.plan(tenant_name, batch)
+            give_way()
         except NotFound:
             group.error = NotFound(f"tenant {tenant_name!r} was deleted")
         except WiderowError as error:

@@ -61,8 +61,9 @@ class Pyramid:
         rolled: Callable[[str, Rolled], None] = lambda _level, _rolled: None,
         told: Callable[[Tenant, Rows], None] = lambda _tenant, _hours: None,
         urgent: Callable[[], bool] = lambda: False,
+        busy: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`told`: see `Roller`. `urgent`: see `Rolling`."""
+        """`told`: see `Roller`. `urgent`, `busy`: see `Rolling`."""
         self._engine, self._clock, self._settings, self._may_roll = engine, clock, settings, may_roll
         self.rollups = Rollups(engine, clock, telemetry.erasure)
         self.crew: Crew | None = None
@@ -105,6 +106,7 @@ class Pyramid:
                 rolled=rolled,
                 crew=self.crew,
                 urgent=urgent,
+                busy=busy,
             )
 
     def start(self) -> None:

@@ -32,6 +32,9 @@ _LONGEST_PASS_US = 10 * SECOND
 _LOOK_EVERY_US = 10 * SECOND
 _MOST_REST, _LONGEST_REST_S = 1.0, 0.1
 """Rolling gives way, but it must keep up: at half its pace at worst."""
+_REST_OF_LEISURE, _MOST_REST_OF_LEISURE = 4.0, 8.0
+"""What has not waited for long can wait, while live reports come: such as what many devices bring that come back at once."""
+_LEISURE_US = 10 * MINUTE
 _WAIT_US = 10 * SECOND
 """After something failed for a tenant."""
 
@@ -78,6 +81,11 @@ class _Line:
             and (marked_us + s.settle_us <= now_us or self.first_seen_us[unit] + s.longest_us <= now_us)
         )
 
+    def is_overdue(self, unit: Unit, now_us: int, s: RollingSettings) -> bool:
+        """Whether it has waited for long, since it could have been rolled."""
+        ended_us = unit.start_us + self.width_us + s.lateness_us
+        return max(ended_us, self.first_seen_us.get(unit, 0)) + s.longest_us + _LEISURE_US <= now_us
+
 
 class Rolling:
     """The thread. `tenant` gives a tenant by its name as it is now, or raises `NotFound`.
@@ -100,11 +108,15 @@ class Rolling:
         rolled: Callable[[str, Rolled], None] = lambda _level, _rolled: None,
         crew: Crew | None = None,
         urgent: Callable[[], bool] = lambda: False,
+        busy: Callable[[], bool] = lambda: False,
     ) -> None:
         """`crew`: others roll, too; this one its shards, and what it finds marked there. `urgent`: whether there is anything
-        that rolling gives way to.
+        that rolling gives way to; `busy`: or was a moment ago.
         """
         self._rests = Rests(urgent, times=_MOST_REST, longest_s=_LONGEST_REST_S)
+        self._leisure = Rests(
+            urgent, times=_MOST_REST_OF_LEISURE, longest_s=_LONGEST_REST_S, busy=busy, at_least=_REST_OF_LEISURE
+        )
         self._marks, self._crew, self._looked_us = marks, crew, 0
         self._roller, self._tenant, self._clock, self._windows = roller, tenant, clock, windows
         self._settings = settings or RollingSettings()
@@ -174,14 +186,20 @@ class Rolling:
             raise _Stopped
         if self._windows is None or self._clock.now_us() - self._closed_us < _CLOSE_EVERY_US:
             return
-        for name in self._windows.tenants():
-            self._tried(name, self._roller.close, lambda: None)
+        self._rests.begin()
+        with yielding(self._rests):
+            for name in self._windows.tenants():
+                self._tried(name, self._roller.close, lambda: None)
         self._closed_us = self._clock.now_us()
 
     def _roll(self, line: _Line, name: str, units: Sequence[Unit]) -> int:
         """Units of one window: together they take a sync instead of one each."""
         done: list[Rolled] = []
-        self._tried(name, lambda tenant: done.append(line.roll(tenant, *units)), lambda: line.forget(*units))
+        now_us = self._clock.now_us()
+        rests = self._rests if any(line.is_overdue(unit, now_us, self._settings) for unit in units) else self._leisure
+        rests.begin()
+        with yielding(rests):
+            self._tried(name, lambda tenant: done.append(line.roll(tenant, *units)), lambda: line.forget(*units))
         for rolled in done:
             for unit in units:
                 line.first_seen_us.pop(unit, None)
