@@ -51,6 +51,12 @@ def give_way() -> None:
             _here.pause = pause
 
 
+def to_spare_s() -> float:
+    """How long this thread may leave to others what they do all the time, such as syncing a log that it wrote to as well."""
+    pause = getattr(_here, "pause", None)
+    return pause.to_spare_s() if isinstance(pause, Rests) else 0.0
+
+
 class Patience:
     """A way to give way: wait while something is urgent, for so long in all."""
 
@@ -97,6 +103,10 @@ class Rests:
         self._busy, self._at_least = busy, at_least
         self._clock_s, self._sleep = clock_s, sleep
         self._since_s, self._saved_s = clock_s(), 0.0
+
+    def to_spare_s(self) -> float:
+        """While others are busy it may be late by a rest."""
+        return self._longest_s if self._at_least and self._busy() else 0.0
 
     def begin(self) -> None:
         """Work begins, or goes on: the time before this was none."""

@@ -189,7 +189,9 @@ class Roller:
             for level in (MINUTES, HOURS):
                 self._clear(tenant, devices, level, hour, version_us)
         beneath = self._rollups.changes(tenant, MINUTES, minutes)
+        give_way()
         counted = count_raw(raw, devices)
+        give_way()
         self._write_hours(tenant, hour, devices, version_us, beneath, hours, [minutes], counted)
 
     def _roll_minutes(self, tenant: Tenant, hour: TimeSpan, devices: Sequence[str], counted: Counted) -> None:
@@ -212,6 +214,8 @@ class Roller:
         """`beneath` is to be written with the hours; `minutes` are what these are from."""
         tagged = self._tagged(tenant.name, hours)
         name, day_us = tenant.name, hour.start_us - hour.start_us % DAY
+        counts = self.counts.hour(tenant, hour.start_us, devices, counted, minutes, tagged, version_us)
+        give_way()
         marked_us = max(version_us, whole_ms(self._clock.now_us()))
         self._engine.write(
             [
@@ -219,7 +223,7 @@ class Roller:
                 (DIRTY_FLEET, self.fleet.marks(name, hour.start_us, devices, marked_us)),
                 *beneath,
                 *self._rollups.changes(tenant, HOURS, tagged),
-                self.counts.hour(tenant, hour.start_us, devices, counted, minutes, tagged, version_us),
+                counts,
             ]
         )
         if self._crew and self._clock.now_us() > marked_us + self._crew.longest_us:

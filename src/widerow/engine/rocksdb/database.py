@@ -34,7 +34,7 @@ from rocksdict import (
 from widerow.engine.port import TableSize
 from widerow.engine.rocksdb.families import is_windowed
 from widerow.model.errors import ConfigError, StorageFull, Unavailable
-from widerow.ops.courtesy import give_way, undisturbed
+from widerow.ops.courtesy import give_way, to_spare_s, undisturbed
 
 log = logging.getLogger(__name__)
 
@@ -198,8 +198,13 @@ class Database:
         return self._written
 
     def wait_durable(self, ticket: int) -> None:
-        """Until the write of that ticket is on disk. Outside `writing`, so that the next write overlaps the fsync."""
+        """Until the write of that ticket is on disk. Outside `writing`, so that the next write overlaps the fsync.
+
+        Who has time to spare waits for others to sync: an fsync of its own would make theirs wait.
+        """
         with self._sync:
+            if spare_s := to_spare_s():
+                self._sync.wait_for(lambda: max(self._synced, self._failed) >= ticket, spare_s)
             while True:
                 # First: later tickets may be durable by now, on a new handle. That some fail needlessly is harmless.
                 self._check_not_failed(ticket)

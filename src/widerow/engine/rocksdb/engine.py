@@ -89,7 +89,11 @@ class RocksEngine:
         return {table.name: table for table in (msgspec.json.decode(value, type=Table) for value in stored)}
 
     def write(self, changes: Sequence[tuple[Table, Rows]]) -> None:
-        ready = [part for table, rows in changes if len(rows) for part in self._prepared(table, rows)]
+        ready: list[_Ready] = []
+        for table, rows in changes:
+            if len(rows):
+                give_way()
+                ready += self._prepared(table, rows)
         if not ready:
             return
         tickets = []
