@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, zip_longest
@@ -28,6 +29,8 @@ from widerow.schema.rollups import DIRTY, DIRTY_DAYS, DIRTY_FLEET
 log = logging.getLogger(__name__)
 
 _CLOSE_EVERY_US = SECOND // 2
+_SORT_EVERY_S = 0.1
+"""What came in is sorted little by little: a second of it at once held up whoever came meanwhile for many milliseconds."""
 _LONGEST_PASS_US = 10 * SECOND
 _LOOK_EVERY_US = 10 * SECOND
 _MOST_REST, _LONGEST_REST_S = 1.0, 0.1
@@ -228,8 +231,13 @@ class Rolling:
         self._waits_until_us[name] = self._clock.now_us() + _WAIT_US
 
     def _run(self) -> None:
-        while not self._stopping.wait(self._settings.every_s):
+        due_s = time.monotonic() + self._settings.every_s
+        while not self._stopping.wait(min(self._settings.every_s, _SORT_EVERY_S)):
             try:
+                if self._windows is not None:
+                    self._windows.sort()
+                if time.monotonic() < due_s:
+                    continue
                 self._rests.begin()
                 with yielding(self._rests):
                     self.roll_due()
@@ -239,6 +247,7 @@ class Rolling:
                 log.warning("rolling: %s; it is tried again", error)
             except Exception:
                 log.exception("rolling failed; it is tried again in %s s", self._settings.every_s)
+            due_s = time.monotonic() + self._settings.every_s
 
 
 def _nothing() -> None: ...

@@ -129,6 +129,14 @@ class Windows:
         with self._lock:
             self._alone_from_us, self._forgotten = alone_from_us, True
 
+    def sort(self) -> None:
+        """What was put aside, as far as there is any: else it is done when minutes close, all at once."""
+        with self._lock:
+            names = [*self._incoming, *(name for name in self._spoiled if name not in self._incoming)]
+        for name in names:
+            with self._sorting:
+                self._take_in(name)
+
     def close(self, tenant: str, *, before_us: int = 0) -> list[Rows]:
         """The reports of minutes that close now: those that are due, and all before a time. Give them to `parts`, and then,
         whatever came of it, to `closed`.
