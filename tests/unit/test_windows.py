@@ -210,21 +210,24 @@ def test_how_chunks_are_joined_and_parted_makes_no_difference(together: int, par
         for n, at in enumerate(data.draw(st.lists(st.integers(0, 300), min_size=1, max_size=60)))
     ]
 
-    def minutes(sizes: int) -> tuple[dict[tuple[str, str, int, str], bytes], list[Rolled]]:
+    def minutes(sizes: int, sorts: int) -> tuple[dict[tuple[str, str, int, str], bytes], list[Rolled]]:
+        """Written so many at a time, and sorted after so many of these."""
         clock = ManualClock(BEGAN)
         site = Site(MemoryEngine(clock), clock)
-        for first in range(0, len(reports), sizes):
+        for number, first in enumerate(range(0, len(reports), sizes)):
             site.write(reports[first : first + sizes])
+            if number % sorts == 0:
+                site.windows.sort()
         clock.time_us = BEGAN + 10 * MINUTE
         assert site.roller.close(TENANT) == len(reports)
         closed = site.records()
         return closed, rolled(site)
 
-    wanted = minutes(len(reports))
+    wanted = minutes(len(reports), 2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(windows_module, "_TOGETHER", together)
         patch.setattr(windows_module, "_PART", part)
-        assert minutes(data.draw(st.integers(1, 10))) == wanted
+        assert minutes(data.draw(st.integers(1, 10)), data.draw(st.integers(1, 10))) == wanted
 
 
 def test_when_a_part_cannot_be_written_its_hours_are_rolled_from_raw(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
