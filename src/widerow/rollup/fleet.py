@@ -110,6 +110,8 @@ class Fleet:
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._versions = versions or Versions(clock)
+        self.between: Callable[[], None] = lambda: None
+        """Called between the parts of a roll, which may take seconds. It may raise: what is not whole stays marked."""
         self._doubts: list[tuple[str, Mark]] = []
 
     def roll(self, tenant: Tenant, *units: Unit) -> Rolled:
@@ -122,12 +124,18 @@ class Fleet:
             taken_us = whole_ms(self._clock.now_us()) - self._crew.ripe_us
         else:  # those that come within this millisecond may be of what is written after it was read
             taken_us = max(whole_ms(self._clock.now_us()) - MS, *(pending[unit] for unit in marked))
-        devices = self.recompute(tenant, marked[0].start_us, [unit.shard for unit in marked])
+        devices = self.recompute(tenant, marked[0].start_us, [unit.shard for unit in marked], between=self.between)
         self._backlog.finish(marked, taken_us)
         return Rolled(devices)
 
     def recompute(
-        self, tenant: Tenant, hour_us: int, shards: Iterable[int] = range(SHARDS), *, newer_than_us: int = 0
+        self,
+        tenant: Tenant,
+        hour_us: int,
+        shards: Iterable[int] = range(SHARDS),
+        *,
+        newer_than_us: int = 0,
+        between: Callable[[], None] = lambda: None,
     ) -> int:
         """Compute what these shards say of an hour, and what the fleet does; gives the number of devices that were asked.
 
@@ -137,6 +145,7 @@ class Fleet:
         with self._writing:  # who reads later writes later: what is replaced is removed first
             count, version_us = 0, max(self._versions.next(), newer_than_us + MS)
             for shard in shards:
+                between()
                 summary, devices = self.shard_says(tenant, hour_us, shard)
                 self.store.put_partial(tenant, shard, hour_us, summary, version_us)
                 count += devices

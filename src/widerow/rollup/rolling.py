@@ -57,6 +57,9 @@ class _Stopped(Exception):
 class FleetRoller(Protocol):
     """Computes what a tenant's fleet says of an hour again, from the hours of the devices of some shards."""
 
+    between: Callable[[], None]
+    """Called between the parts of that."""
+
     def roll(self, tenant: Tenant, *units: Unit) -> Rolled: ...
 
 
@@ -116,9 +119,14 @@ class Rolling:
         """`crew`: others roll, too; this one its shards, and what it finds marked there. `urgent`: whether there is anything
         that rolling gives way to; `busy`: or was a moment ago.
         """
+        self._stopping = threading.Event()
         self._rests = Rests(urgent, times=_MOST_REST, longest_s=_LONGEST_REST_S)
         self._leisure = Rests(
-            urgent, times=_MOST_REST_OF_LEISURE, longest_s=_LONGEST_REST_S, busy=busy, at_least=_REST_OF_LEISURE
+            lambda: urgent() and not self._stopping.is_set(),
+            times=_MOST_REST_OF_LEISURE,
+            longest_s=_LONGEST_REST_S,
+            busy=lambda: busy() and not self._stopping.is_set(),
+            at_least=_REST_OF_LEISURE,
         )
         self._marks, self._crew, self._looked_us = marks, crew, 0
         self._roller, self._tenant, self._clock, self._windows = roller, tenant, clock, windows
@@ -134,10 +142,11 @@ class Rolling:
             self._lines.append(
                 _Line("fleet", HOUR, hours.pending, fleet.roll, lambda *units: hours.finish(units, self._clock.now_us()))
             )
+            fleet.between = self._close_minutes
+        self._fleet = fleet
         self._closed_us = 0
         self._waits_until_us: dict[str, int] = {}
         roller.between = self._close_minutes
-        self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="roll")
 
     def start(self) -> None:
@@ -149,6 +158,8 @@ class Rolling:
         if self._thread.is_alive():
             self._thread.join()
         self._roller.between = _nothing  # others may roll on
+        if self._fleet is not None:
+            self._fleet.between = _nothing
 
     def due(self) -> list[Unit]:
         """The hours that are to be rolled now."""
