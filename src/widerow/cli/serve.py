@@ -141,7 +141,7 @@ def warm_up() -> None:
     gc.collect()
     gc.freeze()
     # Nothing else runs while it collects, for up to a microsecond for each new object: often, and little each time. So,
-    # too, what outlived one collection: with 1,000 requests under way, after 20 of them, that took up to 25 ms.
+    # too, what outlived one collection: after 20 of them, with many requests under way, that took up to 25 ms.
     gc.set_threshold(2_000, 4, 500)
     # A thread that wants the GIL waits for so long before it is given way. Acknowledging takes dozens of turns, so with
     # Python's 5 ms a roll in the background costs a report tens of milliseconds.

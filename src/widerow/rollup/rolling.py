@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 _CLOSE_EVERY_US = SECOND // 2
 _SORT_EVERY_S = 0.1
-"""What came in is sorted little by little: a second of it at once held up whoever came meanwhile for many milliseconds."""
+"""What came in is sorted little by little: a second of it at once holds up whoever comes meanwhile."""
 _LONGEST_PASS_US = 10 * SECOND
 _LOOK_EVERY_US = 10 * SECOND
 _MOST_REST, _LONGEST_REST_S = 1.0, 0.1
@@ -38,6 +38,7 @@ _MOST_REST, _LONGEST_REST_S = 1.0, 0.1
 _REST_OF_LEISURE, _MOST_REST_OF_LEISURE = 4.0, 8.0
 """What has not waited for long can wait, while live reports come: such as what many devices bring that come back at once."""
 _LEISURE_US = 10 * MINUTE
+"""So much longer than `longest_us` is long."""
 _WAIT_US = 10 * SECOND
 """After something failed for a tenant."""
 
