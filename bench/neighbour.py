@@ -55,8 +55,10 @@ _MOST_TIMES = 3
 """A part takes so many times what was asked for at most, on a machine that is taken away."""
 ALONE, WITHIN, BESIDE, BEYOND = PARTS = ("alone", "within", "beside", "beyond")
 _COMPARED = ((BEYOND, BESIDE), (BESIDE, WITHIN), (BEYOND, WITHIN), (WITHIN, ALONE), (BEYOND, ALONE))
-_NEARLY = 0.9
-"""What A sends and asks for of what it may, when it stays within that."""
+_NEARLY = 0.98
+"""What A sends and asks for of what it may, when it stays within that. Beyond it gets all of it, so here it should be nearly
+that: what A has a right to would be taken for what its excess does otherwise.
+"""
 
 
 def main() -> None:

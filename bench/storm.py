@@ -4,9 +4,9 @@
 
 Live reports come at a fixed rate. Then so many devices come back at once, each with a day of backlog in JSON arrays, sent by
 a process of its own; live reports go on. Compared is the 99th percentile of live acknowledgements, with and without the
-storm, in pairs on one server: each storm is of other devices, and the two take turns in who is first. In the end all backlog
-must be there: the count of all reports, and of some devices every report, and rollups that are what their reports say
-(`widerow verify`).
+storm, in pairs on one server: each storm is of other devices, and compared with the time before and the time after it, since
+a storm takes minutes and a shared machine changes its pace in minutes. In the end all backlog must be there: the count of
+all reports, and of some devices every report, and rollups that are what their reports say (`widerow verify`).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from widerow.simulate.storm import Backlog
 from widerow.simulate.wire import Connection
 
 _SLICE_S = 2.0
+_TIMELINE_S = 10.0
 _LONGEST_S = 900.0
 _SETTLE_S = 600.0
 """Before each part: what a storm left to be rolled up is not held against what comes after it."""
@@ -56,11 +57,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--at-once", type=int, default=1000, help="connections of theirs")
     parser.add_argument("--within", type=float, default=10.0, help="seconds in which they come back")
     parser.add_argument("--rate", type=float, default=10_000, help="live reports a second")
-    parser.add_argument("--seconds", type=float, default=30.0, help="of live traffic without the storm")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of live traffic before and after each storm")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument(
         "--patience", type=float, default=0.0, help="seconds, in all, to wait for a machine that is not taken away"
     )
+    parser.add_argument("--timeline", action="store_true", help="print the percentiles of every ten seconds as well")
     parser.add_argument("--connections", type=int, default=4, help="of live traffic")
     parser.add_argument("--folder", help="where stores are made; the system's temporary folder otherwise")
     parser.add_argument("--layout", default="", help="rows or packed; the server's default otherwise")
@@ -82,6 +84,14 @@ class _Part:
     @property
     def is_calm(self) -> bool:
         return len(self.calm) > len(self.taken_away)
+
+    def joined(self, other: _Part) -> _Part:
+        """Both as one."""
+        whole = _Part(left_out=self.left_out + other.left_out)
+        for part in (self, other):
+            whole.calm.merge(part.calm)
+            whole.taken_away.merge(part.taken_away)
+        return whole
 
     def ms(self, q: float) -> float:
         """Where no run was calm, of all: that is better than nothing, and is said."""
@@ -153,19 +163,16 @@ class Bench:
         self._written += _write(server, [{"device": "there", "time": us // MS, "values": {"n": -1}} for us in day])
         self._rolled_s = time.monotonic() + _ROLLED_S
         self.backlogs: list[Backlog] = []
+        self._before: _Part | None = None
         closing_s = time.monotonic() + (0 if options.quick else _CLOSING_S)
         self._live(lambda: time.monotonic() < closing_s)
 
     def pair(self, patience_until_s: float) -> _Pair:
-        """With and without the storm take turns in who is first."""
-        backlog = self._next_backlog()
-        if len(self.backlogs) % 2:
-            without = self._calm(patience_until_s)
-            with_storm, told = self._storm(backlog, patience_until_s)
-        else:
-            with_storm, told = self._storm(backlog, patience_until_s)
-            without = self._calm(patience_until_s)
-        return _Pair(without, with_storm, told["wall_s"], told["refusals"])
+        """A storm between two parts without it, of which the first is the last one of the pair before."""
+        before = self._before or self._calm(patience_until_s)
+        with_storm, told = self._storm(self._next_backlog(), patience_until_s)
+        self._before = self._calm(patience_until_s)
+        return _Pair(before.joined(self._before), with_storm, told["wall_s"], told["refusals"])
 
     def check(self) -> None:
         """Whether everything that was acknowledged is there, and rollups are what they should be."""
@@ -224,7 +231,7 @@ class Bench:
 
     def _live(self, goes_on: Callable[[], bool]) -> _Part:
         """Live traffic in short runs. With and without the storm it is sent alike."""
-        part = _Part()
+        part, lately, since_s = _Part(), Latencies(), time.monotonic()
         while goes_on():
             taken = Taken()
             sent = self._feed.run(connections=self._options.connections, seconds=_SLICE_S, rate=self._options.rate)
@@ -236,6 +243,11 @@ class Bench:
             else:
                 part.calm.merge(sent.latencies)
             self._written += sent.reports
+            lately.merge(sent.latencies)
+            if self._options.timeline and time.monotonic() - since_s >= _TIMELINE_S:
+                quantiles = ", ".join(f"p{100 * q:g} {1e3 * lately.quantile(q):.1f} ms" for q in (0.5, 0.9, 0.99))
+                print(f"{time.strftime('%H:%M:%S')} {quantiles}", flush=True)
+                lately, since_s = Latencies(), time.monotonic()
         return part
 
 
