@@ -184,6 +184,7 @@ class Service:
                 may_roll=may_write,
                 urgent=pressure.is_live,
                 busy=pressure.is_busy,
+                backlog=pressure.has_backlog,
                 rolled=lambda level, rolled: _count_rolled(counters, level, rolled),
                 **({"told": told(counters)} if told else {}),
             )
@@ -227,6 +228,7 @@ class Service:
                 pressure,
                 None if crew else admission,
                 usage,
+                others=pyramid.is_closing,
             )
             undo.callback(pipeline.close)
             naming = line_codec.LineNaming(

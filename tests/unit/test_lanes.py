@@ -31,10 +31,18 @@ class Site:
     now_s: float = 50.0
     on_their_way: int = 0
     """Live reports that come as soon as somebody asks for them."""
+    others: bool = False
+    """Whether there is other work that backlog leaves the machine to."""
     lanes: Lanes = field(init=False)
 
     def __post_init__(self) -> None:
-        self.lanes = Lanes(max_tenant_bytes=1 << 30, share=self.share, coming=self.come, clock_s=lambda: self.now_s)
+        self.lanes = Lanes(
+            max_tenant_bytes=1 << 30,
+            share=self.share,
+            coming=self.come,
+            others=lambda: self.others,
+            clock_s=lambda: self.now_s,
+        )
 
     def come(self) -> bool:
         if not self.on_their_way:
@@ -169,6 +177,43 @@ def test_of_a_busy_committer_backlog_has_its_share() -> None:
         else:
             spent += 0.002
     assert spent / (site.now_s - began_s) == pytest.approx(0.2, abs=0.02)
+
+
+def test_while_others_are_at_work_backlog_waits_unless_there_is_nobody_to_hold_up() -> None:
+    site = Site(others=True)
+    site.put(Lane.BACKFILL, 100)
+    for _ in range(50):
+        site.put(Lane.LIVE)
+        assert site.commit(0.002) == [Lane.LIVE]
+    site.put(Lane.LIVE)
+    site.others = False
+    assert site.commit(0.002) == [Lane.BACKFILL]
+    assert site.commit(0.002) == [Lane.LIVE]
+    site.others = True
+    site.now_s += 0.3
+    assert site.commit(0.01) == [Lane.BACKFILL] * 8, "no live report came for a while"
+    site.put(Lane.LIVE)
+    assert site.commit(0.002) == [Lane.LIVE]
+    site.lanes.close()
+    assert site.commit(0.01)[0] is Lane.BACKFILL, "who stops writes the rest"
+
+
+def test_who_waits_for_others_sees_that_they_are_done() -> None:
+    others = True
+    lanes = Lanes(max_tenant_bytes=1 << 30, share=0.5, others=lambda: others, clock_s=lambda: 50.0)
+    lanes.put(job(Lane.LIVE))
+    lanes.take()
+    lanes.done()
+    lanes._credit_s = 0.001
+    lanes.put(job(Lane.BACKFILL))
+    taken: list[Lane] = []
+    taker = threading.Thread(target=lambda: taken.extend(j.lane for _, jobs in lanes.take() for j in jobs), daemon=True)
+    taker.start()
+    taker.join(0.1)
+    assert taken == []
+    others = False
+    taker.join(5)
+    assert taken == [Lane.BACKFILL]
 
 
 @pytest.mark.parametrize("pieces", [1, 4])

@@ -21,6 +21,7 @@ from widerow.model.tenant import Limits, Tenant
 from widerow.model.times import HOUR, MINUTE, SECOND, TimeSpan
 from widerow.pipeline.job import Job, Lane, Outcome, Settle
 from widerow.pipeline.pipeline import INLINE_BYTES
+from widerow.rollup.pyramid import Pyramid
 from widerow.schema.shards import shard_of
 from widerow.schema.table import Table
 from widerow.schema.tables import LAST_SEEN, META
@@ -344,6 +345,67 @@ def test_backlog_is_decoded_when_no_live_report_is_on_its_way_or_after_a_moment(
     service.pipeline.pressure.release(live)
     assert decoded.wait(30)
     assert answered.wait(30)
+
+
+def test_who_was_over_its_limit_a_moment_ago_is_decoded_in_pauses_and_no_front_waits(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acme, other = (service.catalog.tenants.create(Tenant(name=name)) for name in ("acme", "other"))
+    body = f"m,device=d x=1 {service.clock.now_us()}".encode()
+    decode = service.bodies.lines(body, encoding="", precision="us", max_bytes=1 << 30)
+    threads: list[str] = []
+
+    def submitted(tenant: Tenant) -> tuple[threading.Event, list[Outcome]]:
+        answered, outcomes = threading.Event(), list[Outcome]()
+
+        def told() -> Decoded:
+            threads.append(threading.current_thread().name)
+            return decode()
+
+        def done(outcome: Outcome) -> None:
+            outcomes.append(outcome)
+            answered.set()
+
+        service.pipeline.submit(Job(tenant, len(body), told, done))
+        return answered, outcomes
+
+    monkeypatch.setattr(service.admission, "is_over", lambda name: name == "acme")
+    pressure, here = service.pipeline.pressure, threading.current_thread().name
+    live = pressure.admit(1)
+    answered, outcomes = submitted(acme)  # beside one that never comes to an end
+    assert answered.wait(30)
+    assert (outcomes[0].accepted, outcomes[0].error) == (1, None), "what its limit lets pass is kept"
+    monkeypatch.setattr("widerow.pipeline.pipeline._PAUSE_S", 60.0)
+    waiting, _ = submitted(acme)
+    assert not waiting.wait(0.1)
+    answered, outcomes = submitted(other)
+    assert answered.wait(30), "others do not wait for it"
+    assert threads == ["decode-excess", here]
+    pressure.release(live)
+    assert waiting.wait(30)
+    assert threads == ["decode-excess", here, "decode-excess"]
+    assert not service.pipeline.in_flight()
+
+
+def test_backlog_waits_for_minutes_that_close_and_hours_for_backlog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is put together is what was meant to be."""
+    monkeypatch.setattr(Pyramid, "start", lambda _: None)
+    config = Config(store=Store(url=f"rocksdb:{tmp_path}", reserve_mib=0))
+    with Service.open(config, rolls=True) as service:
+        rolling, pressure = service.pyramid._rolling, service.pipeline.pressure
+        assert rolling is not None
+        assert not service.pipeline._batches._others()
+        with rolling._closing:
+            assert service.pipeline._batches._others()
+        assert not rolling._backlog()
+        permit = pressure.admit(1, Lane.BACKFILL)
+        assert rolling._backlog()
+        pressure.release(permit)
+        assert not rolling._backlog()
+        live = pressure.admit(1)
+        assert not rolling._backlog()
+        assert rolling._busy()
+        pressure.release(live)
 
 
 def test_backlog_beyond_its_bound_is_refused_and_live_reports_are_not(tmp_path: Path) -> None:

@@ -238,6 +238,10 @@ class Pressure:
         """Whether somebody waits for a live report to be acknowledged to whom others give way, or did a moment ago."""
         return self._lanes[Lane.LIVE].urgent > 0 or self._clock_s() < self._leaving_until_s
 
+    def has_backlog(self) -> bool:
+        """Whether backlog was taken in that is not answered."""
+        return bool(self._lanes[Lane.BACKFILL].permits)
+
     def bytes(self) -> int:
         """What is held in all."""
         return sum(held.bytes for held in self._lanes.values())

@@ -9,7 +9,9 @@ would take several times as long. Where there was no pause in all that time it w
 it would be of no use.
 Rule 3: where live reports never pause, backlog begins a commit after one of theirs as soon as it has saved up for it.
 Rule 4: when no live report came for `_IDLE_S` backlog has all the time there is; after `_LONG_IDLE_S`, many pieces at once.
-Rule 5: backlog is decoded a little ahead of the committer and no further (`await_room`): what waits, waits as it came.
+Rule 5: while `others` are at work, to whom backlog is to leave the machine, it begins no commit, unless there are no live
+reports to be held up.
+Rule 6: backlog is decoded a little ahead of the committer and no further (`await_room`): what waits, waits as it came.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ _SAVED_S = 0.005
 """How much of its share backlog can save up."""
 _IDLE_S, _LONG_IDLE_S = 0.25, 1.0
 _PATIENCE_S, _LEAST_PATIENCE_S = 0.03, 0.004
+_OTHERS_S = 0.01
+"""How often it is looked whether others are done."""
 
 
 class Lanes:
@@ -47,10 +51,11 @@ class Lanes:
         share: float,
         backlog_bytes: int = PIECE_BYTES,
         coming: Callable[[], bool] = lambda: False,
+        others: Callable[[], bool] = lambda: False,
         clock_s: Callable[[], float] = time.perf_counter,
     ) -> None:
         """`backlog_bytes`: how much of it is committed at once while live reports come, in whole pieces. `coming`: whether
-        live reports were taken in whose answers have not left.
+        live reports were taken in whose answers have not left. `others`: see rule 5.
         """
         lock = threading.RLock()
         self._ready, self._room = threading.Condition(lock), threading.Condition(lock)
@@ -58,7 +63,8 @@ class Lanes:
             max_tenant_bytes=max_tenant_bytes, quantum_bytes=_LIVE_QUANTUM_BYTES, ready=self._ready
         )
         self._backlog: FairQueue[Job] = FairQueue(max_tenant_bytes=None, quantum_bytes=PIECE_BYTES, ready=self._ready)
-        self._share, self._backlog_bytes, self._coming, self._clock_s = share, backlog_bytes, coming, clock_s
+        self._share, self._backlog_bytes, self._clock_s = share, backlog_bytes, clock_s
+        self._coming, self._others = coming, others
         self._credit_s = 0.0
         self._began_s = self._counted_s = self._live_s = clock_s()
         self.is_backlog = False
@@ -152,8 +158,8 @@ class Lanes:
     def _may_begin(self, idle_s: float) -> bool:
         """Whether it is backlog's turn."""
         if self._live.queued:
-            return self._credit_s > 0 and not self.is_backlog and not self._live.closed
-        return self._credit_s > 0 or idle_s >= _IDLE_S or self._live.closed
+            return self._credit_s > 0 and not self.is_backlog and not self._live.closed and not self._others()
+        return idle_s >= _IDLE_S or self._live.closed or (self._credit_s > 0 and not self._others())
 
     def _is_deferred(self) -> bool:
         """Whether live reports came that backlog should wait for. Once: some come without a pause."""
@@ -178,7 +184,8 @@ class Lanes:
         return _LONG_IDLE_BYTES if idle_s >= _LONG_IDLE_S else _IDLE_BYTES if idle_s >= _IDLE_S else self._backlog_bytes
 
     def _until_due_s(self, idle_s: float) -> float:
-        return max(1e-4, min(_IDLE_S - idle_s, -self._credit_s / self._share + 1e-4))
+        due_s = _OTHERS_S if self._others() else -self._credit_s / self._share + 1e-4
+        return max(1e-4, min(_IDLE_S - idle_s, due_s))
 
     def _save(self, now_s: float) -> None:
         self._credit_s = min(self._credit_s + self._share * (now_s - self._counted_s), _SAVED_S)

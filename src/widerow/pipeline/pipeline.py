@@ -6,9 +6,11 @@ decoded, and decoded batches waiting to be written. Small bodies are decoded at 
 cost more than the work.
 A job with a report older than `backfill.after_s` is backlog and takes a lane of its own: its own room, its own decoder where
 the front knew, and a share of the committer's time (`pipeline.lanes`).
-Threads: a few decoders (kernels without the GIL), one for backlog, and one committer. A commit of live reports takes
-everything that is waiting: under load commits grow by themselves, without load nobody lingers. A second committer gave no
-gain in the few runs that compared them (docs/adr/0006-threads-and-cores.md).
+A tenant that was over its limit a moment ago has its bodies decoded by another thread, for all such tenants, that waits for
+pauses, however small they are: a front that decodes what is going to be refused serves nobody else meanwhile.
+Threads: a few decoders (kernels without the GIL), one for backlog, one for excess, and one committer. A commit of live
+reports takes everything that is waiting: under load commits grow by themselves, without load nobody lingers. A second
+committer gave no gain in the few runs that compared them (docs/adr/0006-threads-and-cores.md).
 What cannot be read or is refused goes to the dead letters. A job whose letters must be durable and are not has failed.
 What its tenant's limits do not let pass is refused before it waits for anything (`admit.admission`); behind Kafka, where
 reports have been acknowledged, nothing is.
@@ -49,10 +51,13 @@ from widerow.usage.record import Recorder
 log = logging.getLogger(__name__)
 
 INLINE_BYTES = 64 << 10
-"""Bodies up to this size are decoded by the front itself."""
+"""Bodies up to this size are decoded by the front itself, unless they are backlog or excess."""
 _QUANTUM_BYTES = 1 << 20
 _PAUSE_S = 0.02
-"""How long a body of backlog waits for pauses, in all. Where live reports never pause that makes fifty bodies a second."""
+"""How long a body of backlog waits for pauses, in all. Where live reports never pause that makes fifty bodies a second.
+Bodies of excess wait together, a quantum of them: how many a tenant may send is for its limits to say."""
+_EXCESS = 16
+"""What waits there has a permit of the live lane: a tenant may have one in so many of what it may have in flight there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +97,9 @@ class Pipeline:
         pressure: Pressure | None = None,
         admission: Admission | None = None,
         usage: Recorder | None = None,
+        others: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`others`: whether something is under way beside which no backlog is written (`pipeline.lanes`)."""
         self._sink, self._may_write, self._dead_letters, self._admission = sink, may_write, dead_letters, admission
         self._usage = usage
         self._clock, self._counters, self._settings = clock, counters, settings
@@ -108,14 +115,21 @@ class Pipeline:
             quantum_bytes=_QUANTUM_BYTES,
             setting="half of backfill.max_in_flight_mib",
         )
+        self._excess_bodies: FairQueue[Job] = FairQueue(
+            max_tenant_bytes=settings.max_tenant_in_flight_bytes // _EXCESS,
+            quantum_bytes=_QUANTUM_BYTES,
+            setting=f"for who is over a limit 1/{_EXCESS} of pipeline.max_tenant_in_flight_mib",
+        )
         self._batches = Lanes(
             max_tenant_bytes=settings.max_tenant_in_flight_bytes,
             share=settings.backfill_share,
             backlog_bytes=sink.backlog_bytes,
             coming=self.pressure.is_live,
+            others=others,
         )
         self._decoders = [threading.Thread(target=self._decode_loop, name=f"decode-{i}") for i in range(settings.decoders)]
         self._decoders.append(threading.Thread(target=self._decode_backlog_loop, name="decode-backlog"))
+        self._decoders.append(threading.Thread(target=self._decode_excess_loop, name="decode-excess"))
         self._committer = threading.Thread(target=self._commit_loop, name="commit")
         for thread in (*self._decoders, self._committer):
             thread.start()
@@ -132,6 +146,8 @@ class Pipeline:
         try:
             if job.lane is Lane.BACKFILL:
                 self._old_bodies.put(job.tenant.name, job, job.size)
+            elif self._relaxed_if_over(job):
+                self._excess_bodies.put(job.tenant.name, job, job.size)
             elif job.size <= INLINE_BYTES:
                 self._decode(job, wake=wake)
             else:
@@ -139,12 +155,14 @@ class Pipeline:
         except WiderowError:
             self.pressure.release(job.permit)
             raise
-        self._relax_if_over(job)
+        self._relaxed_if_over(job)
 
-    def _relax_if_over(self, job: Job) -> None:
+    def _relaxed_if_over(self, job: Job) -> bool:
         """To whoever sends more than it may nobody gives way, from here on: that would let it hold up all others."""
-        if self._admission is not None and job.permit is not None and self._admission.is_over(job.tenant.name):
-            self.pressure.relax(job.permit)
+        if self._admission is None or job.permit is None or not self._admission.is_over(job.tenant.name):
+            return False
+        self.pressure.relax(job.permit)
+        return True
 
     def lane_of(self, time_us: int) -> Lane:
         """Where a body belongs that has a report of that time."""
@@ -162,14 +180,14 @@ class Pipeline:
     def held(self) -> dict[str, int]:
         """The same by tenant. What is being decoded counts twice: as a body and as a batch."""
         total: Counter[str] = Counter()
-        for queue in (self._bodies.held(), self._old_bodies.held(), *self._batches.held()):
+        for queue in (self._bodies.held(), self._old_bodies.held(), self._excess_bodies.held(), *self._batches.held()):
             total.update(queue)
         return dict(total)
 
     def close(self) -> None:
         """Finish what was taken in, then stop."""
-        self._bodies.close()
-        self._old_bodies.close()
+        for bodies in (self._bodies, self._old_bodies, self._excess_bodies):
+            bodies.close()
         for thread in self._decoders:
             thread.join()
         self._batches.close()
@@ -189,13 +207,22 @@ class Pipeline:
                 give_way()
                 self._decode_all(work, self._old_bodies)
 
-    def _decode_all(self, work: Sequence[tuple[str, list[Job]]], bodies: FairQueue[Job]) -> None:
+    def _decode_excess_loop(self) -> None:
+        while work := self._excess_bodies.take(_QUANTUM_BYTES):
+            with yielding(Patience(self.pressure.is_live, _PAUSE_S)):
+                give_way()
+                self._decode_all(work, self._excess_bodies, wake=False)
+            self._batches.wake()
+
+    def _decode_all(self, work: Sequence[tuple[str, list[Job]]], bodies: FairQueue[Job], *, wake: bool = True) -> None:
         for tenant, jobs in work:
             for job in jobs:
                 try:
-                    self._decode(job)
+                    self._decode(job, wake=wake)
                 except WiderowError as error:  # there is no room behind
                     self._answer(job, Outcome(error=error))
+                except Exception:  # nobody knows whether it was answered; the others want to be
+                    log.exception("a body could not be answered")
                 finally:
                     bodies.release(tenant, job.size)
 
@@ -368,7 +395,7 @@ class Pipeline:
 
     def _answer(self, job: Job, outcome: Outcome) -> None:
         if job.permit is not None:
-            self._relax_if_over(job)
+            self._relaxed_if_over(job)
             self.pressure.release(job.permit)
         if outcome.error:
             outcome.error.forget_where()

@@ -3,6 +3,10 @@
 A window is due when it has ended and its reports have had `lateness_us` to arrive; and when nothing has been written to it
 for `settle_us`, so that a backlog that is just coming in is rolled once, not with every request. A window that is written to
 without a pause is rolled after `longest_us` all the same.
+
+Beside live reports one thing is done at a time, about, since each would make the other hold them up for longer. Minutes are
+closed first, as open ones take memory: meanwhile no commit of backlog begins (`is_closing`). Backlog goes next: its devices
+wait. Hours that are rolled at leisure are begun when none is coming in, or have waited for long enough.
 """
 
 from __future__ import annotations
@@ -38,7 +42,11 @@ _MOST_REST, _LONGEST_REST_S = 1.0, 0.1
 _REST_OF_LEISURE, _MOST_REST_OF_LEISURE = 4.0, 8.0
 """What has not waited for long can wait, while live reports come: such as what many devices bring that come back at once."""
 _LEISURE_US = 10 * MINUTE
-"""So much longer than `longest_us` is long."""
+"""So much longer than `longest_us` is long: what has waited for that is not rolled at leisure any more, ..."""
+_BACKLOG_US = 5 * MINUTE
+"""... and so much longer it waits for backlog: then there is still time for leisure."""
+_CLOSING_S, _CLOSING_EVERY_S = 20.0, 60.0
+"""So long of each minute, about, others wait for minutes to be closed: a roller that does not keep up must not stop them."""
 _WAIT_US = 10 * SECOND
 """After something failed for a tenant."""
 
@@ -53,6 +61,30 @@ class RollingSettings:
 
 class _Stopped(Exception):
     """The thread was told to stop in the middle of a roll."""
+
+
+class _Closing:
+    """Whether minutes are being closed, as far as others wait for it."""
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._clock_s = clock_s
+        self._since_s: float | None = None
+        self._counted_from_s, self._spent_s = clock_s(), 0.0
+
+    def __enter__(self) -> None:
+        now_s = self._clock_s()
+        if now_s - self._counted_from_s >= _CLOSING_EVERY_S:
+            self._counted_from_s, self._spent_s = now_s, 0.0
+        self._since_s = now_s
+
+    def __exit__(self, *_: object) -> None:
+        assert self._since_s is not None
+        self._spent_s += self._clock_s() - self._since_s
+        self._since_s = None
+
+    def __bool__(self) -> bool:
+        since_s = self._since_s  # another thread may set it to None meanwhile
+        return since_s is not None and self._spent_s + self._clock_s() - since_s < _CLOSING_S
 
 
 class FleetRoller(Protocol):
@@ -88,10 +120,10 @@ class _Line:
             and (marked_us + s.settle_us <= now_us or self.first_seen_us[unit] + s.longest_us <= now_us)
         )
 
-    def is_overdue(self, unit: Unit, now_us: int, s: RollingSettings) -> bool:
-        """Whether it has waited for long, since it could have been rolled."""
-        ended_us = unit.start_us + self.width_us + s.lateness_us
-        return max(ended_us, self.first_seen_us.get(unit, 0)) + s.longest_us + _LEISURE_US <= now_us
+    def waited_us(self, units: Sequence[Unit], now_us: int, s: RollingSettings) -> int:
+        """How long one of them has, since it could have been rolled, beyond what every window may take to rest."""
+        ended_us = (max(u.start_us + self.width_us + s.lateness_us, self.first_seen_us.get(u, 0)) for u in units)
+        return now_us - min(ended_us) - s.longest_us
 
 
 class Rolling:
@@ -116,9 +148,10 @@ class Rolling:
         crew: Crew | None = None,
         urgent: Callable[[], bool] = lambda: False,
         busy: Callable[[], bool] = lambda: False,
+        backlog: Callable[[], bool] = lambda: False,
     ) -> None:
         """`crew`: others roll, too; this one its shards, and what it finds marked there. `urgent`: whether there is anything
-        that rolling gives way to; `busy`: or was a moment ago.
+        that rolling gives way to; `busy`: or was a moment ago. `backlog`: whether some is coming in.
         """
         self._stopping = threading.Event()
         self._rests = Rests(urgent, times=_MOST_REST, longest_s=_LONGEST_REST_S)
@@ -145,7 +178,8 @@ class Rolling:
             )
             fleet.between = self._close_minutes
         self._fleet = fleet
-        self._closed_us = 0
+        self._busy, self._backlog = busy, backlog
+        self._closed_us, self._closing = 0, _Closing()
         self._waits_until_us: dict[str, int] = {}
         roller.between = self._close_minutes
         self._thread = threading.Thread(target=self._run, name="roll")
@@ -161,6 +195,10 @@ class Rolling:
         self._roller.between = _nothing  # others may roll on
         if self._fleet is not None:
             self._fleet.between = _nothing
+
+    def is_closing(self) -> bool:
+        """Whether minutes are being closed, and have not been for long."""
+        return bool(self._closing)
 
     def due(self) -> list[Unit]:
         """The hours that are to be rolled now."""
@@ -178,9 +216,19 @@ class Rolling:
                 # What has become due meanwhile may be more urgent than the rest of a backlog.
                 if self._stopping.is_set() or self._clock.now_us() - began_us > _LONGEST_PASS_US:
                     break
+                if self._can_wait(line, units):
+                    continue
                 self._may_roll()
                 count += self._roll(line, name, units)
         return count
+
+    def _can_wait(self, line: _Line, units: Sequence[Unit]) -> bool:
+        """Whether these are left for later, since backlog is coming in beside live reports. What follows from hours is not:
+        one wait is enough.
+        """
+        if line is not self._lines[0] or not (self._backlog() and self._busy()):
+            return False
+        return line.waited_us(units, self._clock.now_us(), self._settings) < _BACKLOG_US
 
     def _look(self) -> None:
         """Where others write, what is to be rolled is found in the store: of what has ended, now and then."""
@@ -202,7 +250,7 @@ class Rolling:
         if self._windows is None or self._clock.now_us() - self._closed_us < _CLOSE_EVERY_US:
             return
         self._rests.begin()
-        with yielding(self._rests):
+        with self._closing, yielding(self._rests):
             for name in self._windows.tenants():
                 self._tried(name, self._roller.close, lambda: None)
         self._closed_us = self._clock.now_us()
@@ -210,8 +258,8 @@ class Rolling:
     def _roll(self, line: _Line, name: str, units: Sequence[Unit]) -> int:
         """Units of one window: together they take a sync instead of one each."""
         done: list[Rolled] = []
-        now_us = self._clock.now_us()
-        rests = self._rests if any(line.is_overdue(unit, now_us, self._settings) for unit in units) else self._leisure
+        waited_us = line.waited_us(units, self._clock.now_us(), self._settings)
+        rests = self._leisure if waited_us < _LEISURE_US else self._rests
         rests.begin()
         with yielding(rests):
             self._tried(name, lambda tenant: done.append(line.roll(tenant, *units)), lambda: line.forget(*units))
