@@ -98,9 +98,14 @@ class DiskFull:
                 lambda: f"writing did not resume: {load.statuses}\n{self.victim.log()[-2000:]}",
             )
             resumed_s = time.monotonic() - began_s
-            wait(lambda: self.victim.health()[0] == 200, _RESUMES_WITHIN_S, lambda: "it writes again, and is not ready")
+        # Who went on reporting would fill the disk again before it was healthy for long enough to be called ready.
+        wait(
+            lambda: self.victim.health()[0] == 200,
+            _RESUMES_WITHIN_S,
+            lambda: f"it writes again, and is not ready: {self.victim.health()}, answers were {dict(load.statuses)}",
+        )
         expect(not load.problems, "; ".join(load.problems))
-        print(f"room again: writing resumed after {resumed_s:.1f} s")
+        print(f"room again: writing resumed after {resumed_s:.1f} s, answers were {dict(load.statuses)}")
 
     def load(self) -> Load:
         return Load(self.victim, self.ledger, self.slice, shapes=(FILLER,), sizes=SIZES, refusals=frozenset({503, 507}))
