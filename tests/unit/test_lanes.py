@@ -15,10 +15,14 @@ from widerow.model.errors import Refusal, StorageFull
 from widerow.model.lane import Lane
 from widerow.model.tenant import Tenant
 from widerow.pipeline.job import Job, Outcome
-from widerow.pipeline.lanes import PIECE_BYTES, Lanes
+from widerow.pipeline.lanes import _AHEAD_BYTES, _IDLE_BYTES, PIECE_BYTES, Lanes
 from widerow.pipeline.pieces import pieces
 
 ACME = Tenant(name="acme")
+
+IDLE = _IDLE_BYTES // PIECE_BYTES
+"""Pieces that are committed at once when no live reports come."""
+assert IDLE > 1
 
 
 def job(lane: Lane, size: int = PIECE_BYTES) -> Job:
@@ -191,7 +195,7 @@ def test_while_others_are_at_work_backlog_waits_unless_there_is_nobody_to_hold_u
     assert site.commit(0.002) == [Lane.LIVE]
     site.others = True
     site.now_s += 0.3
-    assert site.commit(0.01) == [Lane.BACKFILL] * 8, "no live report came for a while"
+    assert site.commit(0.01) == [Lane.BACKFILL] * IDLE, "no live report came for a while"
     site.put(Lane.LIVE)
     assert site.commit(0.002) == [Lane.LIVE]
     site.lanes.close()
@@ -230,10 +234,10 @@ def test_without_live_reports_backlog_has_all_the_time() -> None:
     site.now_s += 0.3
     began_s = site.now_s
     for _ in range(10):
-        assert site.commit(0.01) == [Lane.BACKFILL] * 8
+        assert site.commit(0.01) == [Lane.BACKFILL] * IDLE
     assert site.now_s - began_s == pytest.approx(0.1)
     site.now_s += 1
-    assert len(site.commit(0.01)) > 8, "nobody is in a hurry"
+    assert len(site.commit(0.01)) > IDLE, "nobody is in a hurry"
 
 
 def test_a_spent_share_waits_and_a_live_report_ends_the_waiting() -> None:
@@ -263,7 +267,7 @@ def test_closing_gives_out_the_rest_and_then_nothing() -> None:
 
 def test_backlog_is_decoded_ahead_only_so_far() -> None:
     site = Site()
-    site.put(Lane.BACKFILL, 512)
+    site.put(Lane.BACKFILL, _AHEAD_BYTES // PIECE_BYTES)
     waited = threading.Thread(target=site.lanes.await_room)
     waited.start()
     waited.join(0.1)
