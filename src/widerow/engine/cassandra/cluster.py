@@ -8,6 +8,7 @@ Rule 3: at most `in_flight` requests are under way; whoever wants more waits.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterable
@@ -75,11 +76,26 @@ class AskAgain(RetryPolicy):  # type: ignore[misc]
     on_request_error = on_unavailable
 
 
+class Brief(logging.Filter):
+    """What the driver logs of an error it says in a line. It raises it as well, and whoever asked reports it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.exc_info and record.exc_info[1]:
+            error = record.exc_info[1]
+            record.msg, record.args = f"{record.getMessage().rstrip(' :')}: {type(error).__name__}: {error}", None
+            record.exc_info = record.exc_text = None
+        return True
+
+
+_BRIEF = Brief()
+
+
 class Connection:
     """A session. Safe to share between threads."""
 
     def __init__(self, settings: CassandraSettings) -> None:
         self.settings = settings
+        logging.getLogger("cassandra.cluster").addFilter(_BRIEF)
         try:
             consistency = ConsistencyLevel.name_to_value[settings.consistency.upper()]
         except KeyError:
