@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from system.cycles import compare, report
@@ -98,17 +98,20 @@ class DiskFull:
                 lambda: f"writing did not resume: {load.statuses}\n{self.victim.log()[-2000:]}",
             )
             resumed_s = time.monotonic() - began_s
-        # Who went on reporting would fill the disk again before it was healthy for long enough to be called ready.
-        wait(
-            lambda: self.victim.health()[0] == 200,
-            _RESUMES_WITHIN_S,
-            lambda: f"it writes again, and is not ready: {self.victim.health()}, answers were {dict(load.statuses)}",
-        )
-        expect(not load.problems, "; ".join(load.problems))
-        print(f"room again: writing resumed after {resumed_s:.1f} s, answers were {dict(load.statuses)}")
+        # All of them would fill the disk again before it was healthy for long enough to be called ready.
+        little = self.load(sizes=(1,))
+        with sending(little, self.chance, count=1):
+            wait(
+                lambda: self.victim.health()[0] == 200,
+                _RESUMES_WITHIN_S,
+                lambda: f"it writes again, and is not ready: {self.victim.health()}, answers were {dict(little.statuses)}",
+            )
+        problems = load.problems + little.problems
+        expect(not problems, "; ".join(problems))
+        print(f"room again: writing resumed after {resumed_s:.1f} s, then answers were {dict(little.statuses)}")
 
-    def load(self) -> Load:
-        return Load(self.victim, self.ledger, self.slice, shapes=(FILLER,), sizes=SIZES, refusals=frozenset({503, 507}))
+    def load(self, sizes: Sequence[int] = SIZES) -> Load:
+        return Load(self.victim, self.ledger, self.slice, shapes=(FILLER,), sizes=sizes, refusals=frozenset({503, 507}))
 
     def check(self, when: str, *, settle: bool) -> None:
         wrong = compare(self.victim, self.ledger, self.slice.start_us, self.slice.stop_us, settle=settle)

@@ -1,4 +1,4 @@
-"""What the driver says of errors, which it raises as well, takes a line."""
+"""What the driver says of statements that it could not prepare, which it raises as well, takes a line."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ import pytest
 from widerow.engine.cassandra.cluster import Brief
 
 
-def test_an_error_of_the_driver_is_a_line_without_a_trace(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_could_not_be_prepared_is_a_line_and_other_errors_keep_their_trace(caplog: pytest.LogCaptureFixture) -> None:
     log, brief = logging.getLogger("cassandra.cluster"), Brief()
     log.addFilter(brief)
     try:
         log.error("Error preparing query for host %s:", "10.0.0.1", exc_info=TimeoutError("nobody answers"))
-        log.warning("Host %s is down", "10.0.0.1")
+        assert "Traceback" not in caplog.text
+        try:
+            int("host")
+        except ValueError:
+            log.exception("Unexpected: %s", "10.0.0.1")
     finally:
         log.removeFilter(brief)
-    assert "Traceback" not in caplog.text
+    assert "Traceback" in caplog.text
     assert caplog.messages == [
         "Error preparing query for host 10.0.0.1: TimeoutError: nobody answers",
-        "Host 10.0.0.1 is down",
+        "Unexpected: 10.0.0.1",
     ]

@@ -76,11 +76,14 @@ class AskAgain(RetryPolicy):  # type: ignore[misc]
     on_request_error = on_unavailable
 
 
+_NOT_PREPARED = "Error preparing query"
+
+
 class Brief(logging.Filter):
-    """What the driver logs of an error it says in a line. It raises it as well, and whoever asked reports it."""
+    """A statement that cannot be prepared is a line. The driver raises it as well, and whoever asked reports it."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.exc_info and record.exc_info[1]:
+        if record.exc_info and record.exc_info[1] and str(record.msg).startswith(_NOT_PREPARED):
             error = record.exc_info[1]
             record.msg, record.args = f"{record.getMessage().rstrip(' :')}: {type(error).__name__}: {error}", None
             record.exc_info = record.exc_text = None
