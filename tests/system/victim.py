@@ -142,6 +142,11 @@ class Victim:
             answer = connection.request("GET", "/health/ready")
         return answer.status, json.loads(answer.body).get("reasons", [])
 
+    def is_degraded_by(self, reason: str) -> bool:
+        """Whether it says that it is not ready, and that this is why."""
+        status, reasons = self.health()
+        return status == 503 and any(reason in said for said in reasons)
+
     def read(self, connection: Connection, device: str, start_us: int, stop_us: int) -> dict[int, Cells]:
         """Everything a device holds in [start_us, stop_us)."""
         cells: dict[int, Cells] = {}

@@ -67,7 +67,7 @@ class LaneStanding:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How the process stands. `reasons` says why it is degraded; in the time after, that it is not healthy again yet."""
+    """How the process stands. `reasons` says why it is degraded; in the time after, why it was until a moment ago."""
 
     healthy: bool
     reasons: list[str]
@@ -116,6 +116,7 @@ class Pressure:
         self._leaving_until_s = 0.0
         self._healthy = True
         self._reasons: list[str] = []
+        self._trouble_was = ""
         self._calm_since_s = self._looked_s = self._failed_s = clock_s()
         self._failures = 0
         for event in ("degraded", "recovered", "store-failed", *(f"refused-{lane.value}" for lane in Lane)):
@@ -258,7 +259,7 @@ class Pressure:
         self._looked_s = now_s
         reasons = self._trouble(now_s, self._settings.high if self._healthy else self._settings.low)
         if reasons:
-            self._calm_since_s, self._reasons = now_s, reasons
+            self._calm_since_s, self._reasons, self._trouble_was = now_s, reasons, "; ".join(reasons)
             if self._healthy:
                 self._healthy = False
                 self._counters.pressure_events.labels("degraded").inc()
@@ -267,7 +268,8 @@ class Pressure:
                 self._healthy, self._reasons = True, []
                 self._counters.pressure_events.labels("recovered").inc()
             else:
-                self._reasons = [f"it was degraded within the last {self._settings.recover_s:g} s (pressure.recover_s)"]
+                within = f"within the last {self._settings.recover_s:g} s (pressure.recover_s)"
+                self._reasons = [f"it was degraded {within}: {self._trouble_was}"]
 
     def _trouble(self, now_s: float, mark: float) -> list[str]:
         settings, live = self._settings, self._lanes[Lane.LIVE]
