@@ -74,7 +74,7 @@ class DiskFull:
         with sending(load, self.chance):
             wait(lambda: load.statuses[507] >= 5, _FULL_WITHIN_S, lambda: f"the disk was never full: {load.statuses}")
             began_s = time.monotonic()
-            # A request that was held up may be the first reason, and small reports that still fit take turns with refused ones.
+            # A request that was held up may be the first reason, and small reports still fit between refused ones.
             wait(
                 lambda: self.victim.is_degraded_by("writes to the store fail"),
                 _TOLD_WITHIN_S,
