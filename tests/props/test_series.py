@@ -12,6 +12,7 @@ from widerow.engine.memory import MemoryEngine
 from widerow.model.batch import Report, batch_of
 from widerow.model.tenant import LimitMode, Limits, Tenant
 from widerow.model.times import MS, ManualClock
+from widerow.schema.usage import SERIES
 
 NOW = 1_800_000_000_000_000
 names = st.sampled_from(["a", "b", "c", "d", "ü#/"])
@@ -94,6 +95,17 @@ def test_a_series_goes_with_its_device_or_metric_and_makes_room() -> None:
     assert fits.over.tolist() == [False]
     series.erase("acme", version_us=clock.time_us + MS)
     assert series.count(tenant) == 0
+
+
+def test_erasing_a_metric_of_any_name_leaves_the_limit_in_force() -> None:
+    clock = ManualClock(NOW)
+    engine, series = made(clock)
+    marked = {name for rows in engine.scan(SERIES, None) for name in rows.cells.names.to_list()}
+    assert marked, "that the limit holds is a cell, too"
+    for metric in marked:
+        series.erase("acme", metric=metric, version_us=clock.time_us + MS)
+    assert series.count(limited(4)) == 0
+    assert series.unlearned() == []
 
 
 def test_the_limit_holds_when_what_was_there_is_learned() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from widerow.engine.port import Engine, Span
+from widerow.engine.port import ALL, Engine, Span
 from widerow.engine.rows import NEVER, Column, Key, Rows, rows_of
 from widerow.model.arrays import Bytes, Codes, Flags, Hashes, Ints, lengths
 from widerow.model.batch import Batch, CellKind, Cells
@@ -194,7 +194,8 @@ class Series:
             self._engine.delete(SERIES, [(tenant, shard_of(device))], span, version_us=version_us, columns=columns)
         else:
             partitions: list[Key] = [(tenant, shard) for shard in range(SHARDS)]
-            self._engine.delete(SERIES, partitions, version_us=version_us, columns=columns)
+            span = Span("\0") if metric else ALL  # a metric may have the mark's name
+            self._engine.delete(SERIES, partitions, span, version_us=version_us, columns=columns)
         self.forget(tenant)
 
 
