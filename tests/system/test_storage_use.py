@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from widerow.schema.rollups import DAYS, HOURS, MINUTES, rollups
 from widerow.schema.tables import telemetry
 from widerow.service import Service
 from widerow.simulate.fleet import Fleet
-from widerow.usage.storage import LEVEL_NAMES
+from widerow.usage.storage import LEVEL_NAMES, Windows
 
 BEGAN = 1_800_000_000_000_000 // DAY * DAY
 DEVICES = 60
@@ -168,6 +169,32 @@ def test_what_has_expired_is_not_accounted(service: Service, clock: ManualClock)
     service.storage.forget("brief")
     before, after = service.storage.at(tenant, times)
     assert before["raw"] > 0 == after["raw"], "what it was then can still be told"
+
+
+def test_what_is_erased_while_it_is_being_read_does_not_go_on_to_count(
+    service: Service, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tenant = service.create_tenant(Tenant(name="acme"))
+    fill(service, clock, "acme", 1)
+    clock.time_us += 5 * DAY  # so long ago that it is not read again each time
+    roll(service, "acme")
+    storage, read = service.storage, service.storage._windows
+
+    def erased_behind(*asked: Any) -> Windows:
+        monkeypatch.undo()
+        found = read(*asked)
+        clock.time_us += SECOND
+        for device in service.catalog.devices.list("acme").devices:
+            service.delete_device(tenant, device.name)
+        clock.time_us += SECOND
+        service.purge()
+        clock.time_us += SECOND
+        roll(service, "acme")
+        return found
+
+    monkeypatch.setattr(storage, "_windows", erased_behind)
+    assert storage.levels(tenant)["raw"] > 0
+    assert storage.levels(tenant)["raw"] == 0
 
 
 def test_what_was_accepted_counts_before_it_is_rolled(service: Service, clock: ManualClock) -> None:

@@ -109,6 +109,8 @@ class StorageUse:
         self._recorder, self._recorded, self._settings = recorder, recorded, settings or StorageSettings()
         self._followed: dict[str, _Followed] = {}
         self._read: dict[str, _Read] = {}
+        self._forgotten = 0
+        """How often something that was read was to be forgotten, of any tenant."""
         self._measured = _Measured()
         self._lock = threading.Lock()
         self._following = Recurring(
@@ -202,12 +204,13 @@ class StorageUse:
         """Something was erased: read all of it again when it is asked for next."""
         with self._lock:
             self._read.pop(tenant, None)
+            self._forgotten += 1
 
     def _again(self, tenant: Tenant) -> _Read:
         """What is stored now. Most of it is long ago and seldom changes: that is read again at a hundredth of the time."""
         started_s, now_us = monotonic(), self._clock.now_us()
         with self._lock:
-            had = self._read.get(tenant.name)
+            had, forgotten = self._read.get(tenant.name), self._forgotten
         if had is not None and started_s - had.whole_s < max(_MEASURE_S, 100 * had.took_s):
             since_us = bucket_start(now_us - _RECENT_US, DAY)
             recent = TimeSpan(max(0, since_us), now_us + DAY)
@@ -219,7 +222,8 @@ class StorageUse:
             hours, days = self._windows(tenant, HOURS, ever), self._windows(tenant, DAYS, ever)
             read = _Read(hours, days, started_s, monotonic() - started_s)
         with self._lock:
-            self._read[tenant.name] = read
+            if self._forgotten == forgotten:  # otherwise it may be of before something was erased
+                self._read[tenant.name] = read
         return read
 
     def _windows(self, tenant: Tenant, level: Level, span: TimeSpan) -> Windows:
