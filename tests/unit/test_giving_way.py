@@ -165,6 +165,20 @@ def test_who_may_no_longer_write_after_giving_way_does_not(service: Service, mon
     assert site.marked()
 
 
+def test_what_was_prepared_before_another_process_wrote_is_not_written(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have removed a mark that the reports need: they would never be rolled."""
+    site, now = Committing(service), service.clock.now_us()
+    monkeypatch.setattr(site.sink, "_may_write", lambda: 1)
+    error = site.commit(now, give_way=lambda: monkeypatch.setattr(site.sink, "_may_write", lambda: 2))
+    assert isinstance(error, NotTheWriter)
+    assert site.count() == 0
+    assert site.commit(now) is None
+    assert site.count() == 1
+    assert site.marked()
+
+
 def test_a_job_that_cannot_be_answered_does_not_keep_others_from_it(service: Service) -> None:
     site, now = Committing(service), service.clock.now_us()
     batch = batch_of([report(now)])

@@ -149,6 +149,7 @@ def test_a_store_that_does_not_answer_ends_it_and_one_that_does_again_brings_it_
     returned: list[bool] = []
     lease.on_return = lambda: returned.append(True)
     lease.take()
+    term = lease.check()
     world.store.down = True
     world.clock.time_us += LENGTH // 3
     with pytest.raises(Unavailable):
@@ -158,7 +159,7 @@ def test_a_store_that_does_not_answer_ends_it_and_one_that_does_again_brings_it_
     assert "did not answer" in refusal(lease)
     world.store.down = False
     assert lease.take()
-    lease.check()
+    assert lease.check() == term
     assert not returned, "nobody else wrote meanwhile"
 
 
@@ -168,13 +169,14 @@ def test_who_lost_it_has_it_again_when_the_other_is_gone_and_has_forgotten_what_
         returned: list[bool] = []
         alpha.on_return = lambda: returned.append(alpha.held())
         assert alpha.take()
+        term = alpha.check()
         world.clock.time_us += LENGTH
         assert beta.take()
         assert not alpha.take()
         assert "another process" in refusal(alpha)
         end(beta)
         assert alpha.take()
-        alpha.check()
+        assert alpha.check() != term
         assert returned == [False], "once, and before it may write"
         assert alpha.take()
         assert len(returned) == 1

@@ -100,6 +100,7 @@ class Lease:
         self._had_it = False
         self._was_away = False
         """Another process may have written since this one did."""
+        self._term = 0
         self._watched: Holder | None = None
         self._watched_from_us = 0
 
@@ -114,10 +115,13 @@ class Lease:
             return "another process writes to this store and has its lease; the log says which"
         return "the writer's lease ran out, because the store did not answer in time or this process stood still"
 
-    def check(self) -> None:
-        """Before each report is taken in, and before each commit."""
+    def check(self) -> int:
+        """Before each report is taken in, and before each commit. Gives the number of the term: in another one, another
+        process may have written meanwhile, and what was known in this one is not so any more.
+        """
         if self._clock.now_us() >= self._ends_us:
             raise NotTheWriter(self.trouble() or "the writer's lease ran out", retry_after_s=self.length_us / 3 / SECOND)
+        return self._term  # last: it is another one before the lease is held again
 
     def left_us(self, holder: Holder) -> int:
         """How much longer another's lease may keep us waiting."""
@@ -156,6 +160,7 @@ class Lease:
     def _have(self, until_us: int) -> None:
         if self._was_away:
             self.on_return()
+            self._term += 1
         self.other, self._had_it, self._was_away = None, True, False
         self._ends_us = until_us - self.length_us // 10
 

@@ -92,7 +92,7 @@ class Pipeline:
         clock: Clock,
         counters: Counters,
         settings: PipelineSettings,
-        may_write: Callable[[], None] = lambda: None,
+        may_write: Callable[[], object] = lambda: None,
         dead_letters: DeadLetters | None = None,
         pressure: Pressure | None = None,
         admission: Admission | None = None,

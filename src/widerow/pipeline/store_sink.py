@@ -2,6 +2,7 @@
 
 A tenant that fails before the write fails alone. Where processes share a store, `may_write` is asked once more before each
 commit: what waits when the writer's lease runs out is refused, what is being written ends as it will (see `catalog.lease`).
+So is what was prepared before another process wrote, also if this one is the writer again.
 Between its steps a commit gives way, so others may be planned and written while it is under way: each step leaves behind
 what is so, and nothing that will be so when the next one is done.
 """
@@ -18,7 +19,7 @@ from widerow.catalog.catalog import Catalog
 from widerow.engine.port import Engine
 from widerow.engine.rows import Rows
 from widerow.model.batch import Batch
-from widerow.model.errors import NotFound, Refusal, WiderowError, unexpected
+from widerow.model.errors import NotFound, NotTheWriter, Refusal, WiderowError, unexpected
 from widerow.model.merge import merge
 from widerow.model.names import Names
 from widerow.model.tenant import LimitMode, Tenant
@@ -52,8 +53,9 @@ class StoreSink:
         counters: Counters,
         *,
         pyramid: Pyramid | None = None,
-        may_write: Callable[[], None] = lambda: None,
+        may_write: Callable[[], object] = lambda: None,
     ) -> None:
+        """`may_write` raises while others write. It gives the same as before if none has written since."""
         self._engine, self._telemetry, self._catalog = engine, telemetry, catalog
         self._clock, self._counters = clock, counters
         self._pyramid, self._may_write = pyramid, may_write
@@ -62,10 +64,10 @@ class StoreSink:
         self, work: Sequence[tuple[str, list[Job]]], settle: Settle, give_way: Callable[[], None] = lambda: None
     ) -> None:
         groups = [self._prepare(tenant, jobs, give_way) for tenant, jobs in work]
-        changes: list[tuple[Table, Rows]] = [change for group in groups for change in group.changes()]
         error: WiderowError | None = None
         try:
-            self._may_write()  # once more: others had their turn meanwhile
+            self._refuse_outdated(groups)
+            changes = [change for group in groups for change in group.changes()]
             with yielding(give_way):  # an engine knows where its own steps end
                 self._engine.write(changes)
         except WiderowError as failure:
@@ -83,7 +85,7 @@ class StoreSink:
         """Everything that must be known before the write. A tenant that fails here fails alone."""
         group = _Group(tenant_name, jobs)
         try:
-            self._may_write()
+            group.term = self._may_write()
             tenant = self._catalog.tenants.current(tenant_name, self._clock.now_us())
             batch = merge([job.batch for job in jobs if job.batch is not None])
             batch, refused, group.fresh = self._register(tenant, batch)
@@ -107,6 +109,13 @@ class StoreSink:
             log.exception("preparing a commit failed")
             group.error = unexpected(error)
         return group
+
+    def _refuse_outdated(self, groups: Sequence[_Group]) -> None:
+        """Others had their turn meanwhile, perhaps another process: then what was planned may miss what that one wrote."""
+        term = self._may_write()
+        for group in groups:
+            if group.error is None and group.term != term:
+                group.error = NotTheWriter("another process wrote to the store before this was written", retry_after_s=1.0)
 
     def _register(self, tenant: Tenant, batch: Batch) -> tuple[Batch, list[Refusal], Names]:
         used = np.zeros(len(batch.device.names), np.bool_)
@@ -162,6 +171,8 @@ class _Group:
 
     tenant: str
     jobs: list[Job]
+    term: object = None
+    """What `may_write` gave when it was prepared."""
     plan: Plan | None = None
     marks: MarkPlan | None = None
     fresh: Names | None = None

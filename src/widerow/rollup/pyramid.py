@@ -57,7 +57,7 @@ class Pyramid:
         clock: Clock,
         settings: PyramidSettings,
         *,
-        may_roll: Callable[[], None] = lambda: None,
+        may_roll: Callable[[], object] = lambda: None,
         rolled: Callable[[str, Rolled], None] = lambda _level, _rolled: None,
         told: Callable[[Tenant, Rows], None] = lambda _tenant, _hours: None,
         urgent: Callable[[], bool] = lambda: False,

@@ -143,7 +143,7 @@ class Rolling:
         *,
         windows: Windows | None = None,
         fleet: FleetRoller | None = None,
-        may_roll: Callable[[], None] = lambda: None,
+        may_roll: Callable[[], object] = lambda: None,
         rolled: Callable[[str, Rolled], None] = lambda _level, _rolled: None,
         crew: Crew | None = None,
         urgent: Callable[[], bool] = lambda: False,
