@@ -25,6 +25,7 @@ from widerow.catalog import lease as leases
 from widerow.catalog.audit import Audit
 from widerow.catalog.catalog import Catalog, CatalogSettings
 from widerow.catalog.lease import Keeper
+from widerow.catalog.series import series_in
 from widerow.catalog.store import bring_up
 from widerow.codec import json as json_codec
 from widerow.codec import line as line_codec
@@ -426,6 +427,11 @@ class Service:
             tenant = self.catalog.tenants.find(name)
             if tenant is not None:
                 self.catalog.series.learn(name, self._rolled_lately(tenant))
+
+    def count_series(self, tenant: Tenant) -> int:
+        """How many series a tenant has. Where nobody counts them, all that was rolled lately is read for it."""
+        counted = self.catalog.series.count(tenant)
+        return series_in(self._rolled_lately(tenant)) if counted is None else counted
 
     def _rolled_lately(self, tenant: Tenant) -> Iterator[Rows]:
         now_us = self.clock.now_us()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from widerow.catalog.series import Series
+from widerow.catalog.series import Series, series_in
 from widerow.catalog.store import bring_up
 from widerow.engine.memory import MemoryEngine
 from widerow.model.batch import Report, batch_of
@@ -62,6 +62,15 @@ def test_what_fits_passes_in_order_and_is_known_after_a_restart(
         else:
             engine.write(fit.changes)
         assert series.count(limited(most)) == len(known)
+
+
+@given(batches)
+def test_without_a_limit_they_can_be_counted_all_the_same(sent: list[list[Report]]) -> None:
+    _, series = made(ManualClock(NOW))
+    fits = [series.admit(limited(1_000), batch_of(batch)) for batch in sent]
+    written = [rows for fit in fits if fit is not None for _, rows in fit.changes]
+    pairs = {(report.device, metric) for batch in sent for report in batch for metric in report.values}
+    assert series_in([*written, *written]) == len(pairs)
 
 
 def test_without_the_limit_nothing_is_counted_or_kept() -> None:

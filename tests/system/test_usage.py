@@ -119,7 +119,15 @@ def test_what_a_limit_would_have_done_can_be_asked(site: Site, tmp_path: Path, m
     assert offered >= narrow["writes"]["offered"] > 0  # what was refused for what it is never came to a limit
     assert 0 < narrow["writes"]["refused"] < narrow["writes"]["offered"]
     assert sum(hour["refused"] for hour in narrow["writes"]["hours"]) == narrow["writes"]["refused"]
-    assert narrow["now"][0]["limit"] == "devices"
+    (devices,) = narrow["now"]
+    assert devices["limit"] == "devices"
+    site.service.usage.asked("acme", rows_read=100_000, answered_bytes=0, seconds=0.1)
+    site.service.usage.flush()
+    answer = operator.post(path, json={"limits": {"query_cost_per_s": 1, "series": 1}, "last": "3h"}).json()
+    assert answer["reads"]["rows"] >= 100_000
+    assert sum(hour["over"] for hour in answer["reads"]["hours"]) == answer["reads"]["over"] >= 100_000 - 3610
+    (series,) = answer["now"]
+    assert (series["limit"], series["allowed"]) == ("series", 1), "also of a tenant whose series nobody counts"
     site.write("u-old", {"a": 1.0}, time_ms=now_ms() - 2 * DAY // 1000)
     (raw,) = operator.post(path, json={"retention": {"raw": "1d"}}).json()["retention"]
     assert (raw["level"], raw["retention"], raw["becomes"]) == ("raw", "30d", "1d")

@@ -19,7 +19,7 @@ from widerow.schema.tables import DEVICE_CONTROLS
 from widerow.schema.usage import USAGE
 from widerow.usage.record import Recorder
 from widerow.usage.recorded import OfferedSeconds, Recorded
-from widerow.usage.whatif import replay
+from widerow.usage.whatif import ReadOver, reads_over, replay
 
 START_US = 1_000_000 * HOUR
 Arrival = tuple[int, int, Lane]
@@ -95,6 +95,16 @@ def test_it_says_when_and_how_much() -> None:
     (over,) = found.hours
     assert (over.hour_us, over.offered, over.worst_per_s) == (START_US + HOUR, 500, 50)
     assert (over.refused, over.seconds) == (500 - 100 - 9 * 10, 8)
+
+
+def test_hours_in_which_questions_read_too_much_are_told() -> None:
+    limits = Limits(query_cost_per_s=10, query_cost_burst=500)
+    read = {START_US + HOUR: 36_501, START_US: 36_500, START_US + 2 * HOUR: 100_000}
+    assert reads_over(read, limits) == [
+        ReadOver(START_US + HOUR, 36_501, 1),
+        ReadOver(START_US + 2 * HOUR, 100_000, 63_500),
+    ]
+    assert reads_over(read, Limits()) == []
 
 
 def test_hours_without_a_record_fill_the_bucket() -> None:

@@ -199,6 +199,16 @@ class Series:
         self.forget(tenant)
 
 
+def series_in(chunks: Iterable[Rows]) -> int:
+    """How many series there are in rows with the names of metrics as cells."""
+    known = _Known()
+    for rows in chunks:
+        device = rows.keys["device_id"]
+        assert isinstance(device, Coded)
+        known.take_in(device, rows.cells, _NO_LIMIT)
+    return known.used
+
+
 def is_counted(tenant: Tenant) -> bool:
     """Whether its series are noted and counted."""
     return bool(tenant.limits.series) and tenant.mode("series") is not LimitMode.OFF

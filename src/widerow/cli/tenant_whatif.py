@@ -61,6 +61,14 @@ def _draw(found: dict[str, Any]) -> None:
         columns = ("hour", "offered", "refused", "seconds over", "worst/s")
         rows = [(h["time"], h["offered"], h["refused"], h["seconds"], h["worst_per_s"]) for h in writes["hours"]]
         output.emit_table(columns, rows, right=columns[1:])
+    reads = found["reads"]
+    if reads["hours"]:
+        output.emit(
+            f"of {reads['rows']:,} rows that questions read, {reads['over']:,} or more would not have been, "
+            f"in {reads['hours_over']:,} hours"
+        )
+        counts = ("rows read", "too many")
+        output.emit_table(("hour", *counts), [(h["time"], h["rows"], h["over"]) for h in reads["hours"]], right=counts)
     for level in found["retention"]:
         gone = "nobody knows how many rows" if level["rows"] is None else f"about {level['rows']:,} rows"
         output.emit(

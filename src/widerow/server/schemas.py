@@ -473,6 +473,12 @@ SCHEMAS: dict[str, Schema] = {
                     ),
                 }
             ),
+            "reads": of(
+                {
+                    **dict.fromkeys(("rows", "over", "hours_over"), WHOLE),
+                    "hours": array(of({"time": TIME, "rows": WHOLE, "over": WHOLE})),
+                }
+            ),
             "now": array(of({"limit": TEXT, "allowed": WHOLE, "seen": WHOLE, "over": WHOLE})),
             "retention": {**array(_GOES), "description": "What would go, by level."},
         }

@@ -13,7 +13,7 @@ from widerow.query.going import going
 from widerow.server.admin import going_form
 from widerow.server.call import Answer, Call, json_answer
 from widerow.service import Service
-from widerow.usage.whatif import HourOver, replay
+from widerow.usage.whatif import HourOver, ReadOver, reads_over, replay
 
 _MOST_HOURS = 1_000
 """Hours that an answer names one by one: those in which most would have been refused."""
@@ -37,6 +37,7 @@ def whatif(call: Call) -> Answer:
             "end": format_time(now_us),
             "limits": {name: value for name, value in asdict(proposed.limits).items() if value},
             "writes": _writes(call.service, tenant, proposed.limits, span),
+            "reads": _reads(call.service, tenant, proposed.limits, span),
             "now": _now(call.service, tenant, proposed.limits),
             "retention": [
                 going_form(level)
@@ -57,7 +58,20 @@ def _writes(service: Service, tenant: Tenant, limits: Limits, span: TimeSpan) ->
     }
 
 
-def _hour(hour: HourOver) -> dict[str, Any]:
+def _reads(service: Service, tenant: Tenant, limits: Limits, span: TimeSpan) -> dict[str, Any]:
+    hours = service.recorded.hours(tenant.name, span)
+    rows_read = {hour_us: int(numbers.get("rows_read", 0)) for hour_us, numbers in hours.items()}
+    found = reads_over(rows_read, limits)
+    worst = sorted(found, key=lambda hour: -hour.over)[:_MOST_HOURS]
+    return {
+        "rows": sum(rows_read.values()),
+        "over": sum(hour.over for hour in found),
+        "hours_over": len(found),
+        "hours": [_hour(hour) for hour in sorted(worst, key=lambda hour: hour.hour_us)],
+    }
+
+
+def _hour(hour: HourOver | ReadOver) -> dict[str, Any]:
     return {"time": format_time(hour.hour_us), **{name: value for name, value in asdict(hour).items() if name != "hour_us"}}
 
 
@@ -65,11 +79,11 @@ def _now(service: Service, tenant: Tenant, limits: Limits) -> list[dict[str, Any
     """What is counted as it is: a tenant that is over such a limit gets nothing more of it."""
     counted = {
         "devices": service.catalog.devices.count(tenant.name),
-        "series": service.catalog.series.count(tenant),
+        "series": service.count_series(tenant) if limits.series else 0,
         "storage_bytes": sum(service.storage.levels(tenant).values()),
     }
     return [
         {"limit": name, "allowed": allowed, "seen": seen, "over": max(0, seen - allowed)}
         for name, seen in counted.items()
-        if seen is not None and (allowed := getattr(limits, name))
+        if (allowed := getattr(limits, name))
     ]

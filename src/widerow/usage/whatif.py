@@ -3,14 +3,16 @@
 Rule 1: reports a second are replayed second by second through the same bucket that would have refused them; nothing is
 estimated. What came within a second is taken to have come at its end, so a bucket may be off by a second's worth of its rate
 at the edges of a burst.
-Rule 2: what is counted as it is now (devices, series, bytes) is compared with the limit: what is over it would have been
+Rule 2: what questions read is recorded by the hour. More than the whole hour allowed is told, and is the least that would
+have been refused; bursts within the hour are not known.
+Rule 3: what is counted as it is now (devices, series, bytes) is compared with the limit: what is over it would have been
 refused as it came.
 Senders of whole batches (InfluxDB's routes) have more refused than is told here: all of a batch that does not fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,6 +46,24 @@ class Replayed:
     refused: int
     hours: tuple[HourOver, ...]
     """Those in which it would have refused any, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOver:
+    """An hour in which questions read more rows than all of it would have allowed."""
+
+    hour_us: int
+    rows: int
+    over: int
+
+
+def reads_over(rows_read: Mapping[int, int], limits: Limits) -> list[ReadOver]:
+    """Of recorded hours those with too much, in order."""
+    per_s = limits.query_cost_per_s
+    if not per_s:
+        return []
+    most = per_s * (HOUR // SECOND) + (limits.query_cost_burst or per_s * BURST_S)
+    return [ReadOver(hour_us, rows, rows - most) for hour_us, rows in sorted(rows_read.items()) if rows > most]
 
 
 def replay(hours: Iterable[OfferedSeconds], limits: Limits) -> Replayed:
