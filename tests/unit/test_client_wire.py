@@ -97,6 +97,13 @@ def test_nobody_there_and_no_answer_in_time() -> None:
     ):
         client.latest()
     assert late.value.code == "timeout"
+    with (
+        answering(b"HTTP/1.1 204 No Content\r\n", hold=True) as url,
+        Client(url, write_timeout_s=0.2) as client,
+        pytest.raises(Unavailable) as unsure,
+    ):
+        client.write([{"device": "d", "values": {"x": 1.0}}])
+    assert unsure.value.code == "timeout"
 
 
 @pytest.mark.parametrize(

@@ -50,10 +50,19 @@ class Client:
     """A way to a server. Safe to share between threads; close it, or use it as a context.
 
     `token` decides the tenant; with an operator's, which is for all of them, name one. A question that takes longer than
-    `timeout_s` raises `Unavailable`.
+    `timeout_s` raises `Unavailable`; so does a write that takes longer than `write_timeout_s`. Backlog, which waits where
+    live reports come, may take minutes.
     """
 
-    def __init__(self, url: str, token: str | None = None, *, tenant: str | None = None, timeout_s: float = 30) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        tenant: str | None = None,
+        timeout_s: float = 30,
+        write_timeout_s: float = 180,
+    ) -> None:
         if not url.startswith(("http://", "https://")):
             raise Rejected(f"url {url!r}: give http://HOST:PORT, or open a store with Client.open", code="usage")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -61,7 +70,7 @@ class Client:
             http = httpx.Client(base_url=url.rstrip("/"), headers=headers, timeout=timeout_s)
         except (httpx.InvalidURL, UnicodeError) as error:
             raise Rejected(f"url {url!r}: {error}", code="usage") from None
-        self._connection = Connection(http, url, tenant)
+        self._connection = Connection(http, url, tenant, write_timeout_s=write_timeout_s)
 
     @classmethod
     def open(

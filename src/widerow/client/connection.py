@@ -43,9 +43,18 @@ _BY_STATUS: dict[int, type[WiderowError]] = {
 class Connection:
     """A server, wherever it is. Safe to share between threads."""
 
-    def __init__(self, http: httpx.Client, where: str, tenant: str | None, behind: ExitStack | None = None) -> None:
-        """`behind`: what is to be closed with it."""
+    def __init__(
+        self,
+        http: httpx.Client,
+        where: str,
+        tenant: str | None,
+        behind: ExitStack | None = None,
+        *,
+        write_timeout_s: float | None = None,
+    ) -> None:
+        """`behind`: what is to be closed with it. `write_timeout_s`: how long storing may take; None: as all else."""
         self._http, self.where, self.tenant = http, where, tenant
+        self.write_timeout_s = write_timeout_s
         self._behind, self._closing, self.closed = behind or ExitStack(), threading.Lock(), threading.Event()
 
     def close(self) -> None:
@@ -66,16 +75,20 @@ class Connection:
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         also: Sequence[int] = (),
+        timeout_s: float | None = None,
     ) -> httpx.Response:
-        """The whole answer, if it is a good one or has one of the statuses `also`. `body` is sent as JSON."""
+        """The whole answer, if it is a good one or has one of the statuses `also`. `body` is sent as JSON. Without
+        `timeout_s` it may take as long as anything else.
+        """
         given = {"tenant": self.tenant, **(params or {})}
         given = {name: value for name, value in given.items() if value is not None}
         if body is not None:
             content, headers = json.dumps(body).encode(), {"Content-Type": "application/json", **(headers or {})}
+        timeout = httpx.USE_CLIENT_DEFAULT if timeout_s is None else timeout_s
         if self._http.is_closed:
             raise Unavailable("the client was closed", code="unreachable")
         try:
-            response = self._http.request(method, path, params=given, content=content, headers=headers)
+            response = self._http.request(method, path, params=given, content=content, headers=headers, timeout=timeout)
         except UnicodeEncodeError as error:
             raise Rejected(f"{error.object[:80]!a} holds half a surrogate pair", code="name") from None
         except httpx.TimeoutException:

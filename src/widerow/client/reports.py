@@ -51,7 +51,14 @@ def send_reports(connection: Connection, reports: Reports) -> Written:
 def _send(connection: Connection, part: Any, at: int, encode: Callable[[Any], bytes], media_type: str) -> Written:
     """Store the reports from the place `at` on."""
     try:
-        response = connection.send("POST", _PATH, content=encode(part), headers={"Content-Type": media_type}, also=_REFUSED)
+        response = connection.send(
+            "POST",
+            _PATH,
+            content=encode(part),
+            headers={"Content-Type": media_type},
+            also=_REFUSED,
+            timeout_s=connection.write_timeout_s,
+        )
     except TooLarge:
         half = len(part) // 2
         if not half:
