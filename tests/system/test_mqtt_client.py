@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import resource
 import shutil
 import socket
 import ssl
@@ -22,7 +25,7 @@ from servers.mosquitto import PASSWORD, USER, Mosquitto
 from system.mqtt_site import Device, eventually
 from widerow.codec.mqtt import packets, warm_up
 from widerow.codec.mqtt.packets import Subscription
-from widerow.ingest.mqtt.client import Client
+from widerow.ingest.mqtt.client import Client, _pause_after
 from widerow.ingest.mqtt.connection import READ_BYTES, ClientSettings
 from widerow.ingest.mqtt.window import Block
 from widerow.model.times import SystemClock
@@ -230,6 +233,32 @@ def test_a_broker_that_falls_silent_is_left(script: Script) -> None:
         peer.sendall(b"\xd0\x00")
         assert read(peer, 2) == packets.pingreq()
         eventually(lambda: "nothing for" in taken.client.trouble)
+
+
+def test_after_any_number_of_failures_it_is_tried_again_soon() -> None:
+    assert _pause_after(0) < _pause_after(3) < _pause_after(100) == _pause_after(5_000) <= 15
+
+
+def test_a_lost_connection_is_made_again_also_in_a_process_with_many_open_files(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
+    made = os.eventfd
+
+    def beyond(*how: int) -> int:
+        handle = made(*how)
+        try:
+            return fcntl.fcntl(handle, fcntl.F_DUPFD_CLOEXEC, 1500)
+        finally:
+            os.close(handle)
+
+    monkeypatch.setattr(os, "eventfd", beyond)
+    with client_of(script.port) as taken:
+        script.accept().close()
+        with script.accept(RESUMED) as peer:
+            peer.sendall(publishes([7]))
+            eventually(lambda: taken.identifiers() == [7])
 
 
 def test_a_stop_disconnects_and_keeps_the_session(script: Script) -> None:

@@ -94,3 +94,15 @@ def test_a_table_that_is_full_starts_afresh_and_forgets_nothing_that_was_handed_
     for parsed, start, names in earlier:
         assert parsed.devices(np.arange(30)).to_list() == names
         assert {parsed.names(row)[0] for row in range(30)} == {f"t{start}"}
+
+
+def test_long_topics_that_somebody_makes_up_take_no_more_memory_than_they_may() -> None:
+    topics = Topics(TELEMETRY_TOPIC, STATUS_TOPIC, capacity_bytes=1 << 20)
+    most = 0
+    for start in range(0, 1_000, 10):
+        made_up = [b"widerow/v1/acme/" + f"{start + k:05}".encode() * 4_000 + b"/telemetry" for k in range(10)]
+        parsed = topics.parse(messages([*made_up, b"widerow/v1/acme/d1/telemetry"]))
+        assert parsed.kind.tolist() == [OTHER] * 10 + [TELEMETRY]
+        assert parsed.names(10) == ("acme", "d1")
+        most = max(most, topics._table.bytes)
+    assert most < 4 << 20, "of 20 MiB"

@@ -11,6 +11,7 @@ Rule 4: `stop` reads nothing more, waits a while for what is under way, and leav
 from __future__ import annotations
 
 import logging
+import math
 import random
 import select
 import threading
@@ -99,7 +100,7 @@ class Client:
                 break
             failures = 0 if self._connected.is_set() else failures + 1
             self._connected.clear()
-            pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**failures) * random.uniform(0.5, 1.0)  # noqa: S311 - spread
+            pause_s = _pause_after(failures) * random.uniform(0.5, 1.0)  # noqa: S311 - spread
             where = f"{self.settings.host}:{self.settings.port}"
             log.warning("MQTT broker %s: %s; again in %.1f s", where, self.trouble, pause_s)
             self._pause(pause_s)
@@ -122,7 +123,13 @@ class Client:
             self._counters.mqtt_connected.set(0)
 
     def _pause(self, seconds: float) -> None:
-        until_s = time.monotonic() + seconds
+        until_s, poll = time.monotonic() + seconds, select.poll()  # `select` knows no handles beyond 1023
+        poll.register(self._bell.handle, select.POLLIN)
         while not self._stopping() and (left_s := until_s - time.monotonic()) > 0:
-            select.select([self._bell.handle], [], [], left_s)
+            poll.poll(math.ceil(1000 * left_s))
             self._bell.hush()
+
+
+def _pause_after(failures: int) -> float:
+    """For how long to wait after so many failures in a row, of which there may be any number."""
+    return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(failures, 10))

@@ -2,7 +2,8 @@
 
 Rule 1: a name is a level of its own, percent-encoded where it holds `/`, `+`, `#`, `%` or NUL. There is one way to encode a
 name; a topic that encodes more than it must is no topic of ours, since the broker's access rules look at the text alone.
-Rule 2: a topic is taken apart once. What was seen is kept in a bounded table; when that is full it starts afresh.
+Rule 2: a topic is taken apart once. What was seen is kept in a table that is bounded in number and bytes; when that is full
+it starts afresh.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ OTHER, TELEMETRY, STATUS = range(3)
 
 _ENCODED = {ord(c): f"%{ord(c):02X}" for c in "/+#%\0"}
 _MOST_BYTES = 65_535
-_CAPACITY = 1 << 20
+_CAPACITY, _CAPACITY_BYTES = 1 << 20, 192 << 20
+"""What is known of topics: a million, or so many bytes. Whoever may publish at all can make up long ones."""
 _FIELDS = ("{tenant}", "{device}")
 
 
@@ -139,11 +141,13 @@ class _Space:
 class Topics:
     """Takes the topics of messages apart. For one thread."""
 
-    def __init__(self, telemetry: Template, status: Template, *, capacity: int = _CAPACITY) -> None:
+    def __init__(
+        self, telemetry: Template, status: Template, *, capacity: int = _CAPACITY, capacity_bytes: int = _CAPACITY_BYTES
+    ) -> None:
         if telemetry.filter() == status.filter():
             raise ConfigError("mqtt.telemetry_topic and mqtt.status_topic are one and the same")
         self._templates = ((TELEMETRY, telemetry), (STATUS, status))
-        self._capacity = capacity
+        self._capacity, self._capacity_bytes = capacity, capacity_bytes
         self._start_afresh()
 
     def _start_afresh(self) -> None:
@@ -151,6 +155,8 @@ class Topics:
 
     def parse(self, messages: Publishes) -> Parsed:
         topics = messages.topics()
+        if self._table.bytes > self._capacity_bytes:
+            self._start_afresh()
         ids = self._table.add(topics)
         if len(ids) and ids.min() < 0:
             self._start_afresh()
