@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from queue import Queue
 
 import pytest
 
@@ -318,6 +319,48 @@ def test_old_reports_take_the_lane_of_backlog_and_live_ones_beside_them_do_not(
     assert seen == [(Lane.BACKFILL, 1), (Lane.LIVE, 2)]
 
 
+def test_live_reports_beside_old_ones_do_not_spend_what_backlog_may_send_nor_the_other_way_round(service: Service) -> None:
+    limits = Limits(writes_per_s=1, writes_burst=4)
+    tenant = service.catalog.tenants.create(Tenant(name="acme", limits=limits))
+    now = service.clock.now_us()
+    old = [f"m,device=b x={i} {now - 2 * HOUR - i}" for i in range(8)]
+    live = [f"m,device=a x={i} {now - i}" for i in range(6)]
+    (spent,) = send(service, tenant, "\n".join(old[:5]))
+    assert spent.accepted == 4
+    (mixed,) = send(service, tenant, "\n".join([live[0], *old[5:], *live[1:3]]))
+    assert mixed.accepted == 3, "the live ones"
+    assert [list(refusal.positions) for refusal in mixed.refusals] == [[1, 2, 3]]
+    (rest,) = send(service, tenant, "\n".join([old[0], *live[3:]]))
+    assert (rest.accepted, rest.refused) == (1, 3)
+    assert values(service, tenant, "a") == [3.0, 2.0, 1.0, 0.0]
+
+
+def test_what_passed_its_limits_and_could_not_be_stored_is_not_asked_again(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tenant = service.catalog.tenants.create(Tenant(name="acme", limits=Limits(writes_per_s=1, writes_burst=2)))
+    now = service.clock.now_us()
+    answered: Queue[Outcome] = Queue()
+
+    def job(*, admitted: bool) -> Job:
+        body = "\n".join(f"m,device=a x={i} {now - i}" for i in range(3)).encode()
+        decode = service.bodies.lines(body, encoding="", precision="us", max_bytes=1 << 30)
+        return Job(tenant, len(body), decode, answered.put, admitted=admitted)
+
+    def fails(_: object) -> None:
+        raise Unavailable("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(service.engine, "write", fails)
+        first = job(admitted=False)
+        service.pipeline.submit(first)
+        assert isinstance(answered.get(timeout=20).error, Unavailable)
+    assert (first.admitted, first.batch and first.batch.position.tolist()) == (True, [0, 1]), "it says what passed"
+    service.pipeline.submit(job(admitted=True))
+    again = answered.get(timeout=20)
+    assert (again.accepted, again.refused) == (3, 0)
+
+
 def test_backlog_is_decoded_when_no_live_report_is_on_its_way_or_after_a_moment(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -433,7 +476,7 @@ def test_backlog_beyond_its_bound_is_refused_and_live_reports_are_not(tmp_path: 
         assert held.wait(10)
         old = [f"m,device=b x={i} {now - 2 * HOUR + i}" for i in range(12_000)]
         submit(old, Lane.BACKFILL)
-        submit([line.replace("=b", "=c") for line in old[:4000]], Lane.LIVE)  # nobody knows that it is backlog
+        submit([line.replace("=b", "=c") for line in old[:2000]], Lane.LIVE)  # nobody knows that it is backlog
         submit_more = partial(submit, [line.replace("=b", "=e") for line in old], Lane.BACKFILL)
         with pytest.raises((Overloaded, TenantBusy)) as refused:
             repeat(submit_more, 9)
@@ -442,7 +485,7 @@ def test_backlog_beyond_its_bound_is_refused_and_live_reports_are_not(tmp_path: 
         may_go_on.set()
         service.pipeline.close()
         assert not [o.error for o in outcomes if o.error is not None]
-        assert sorted(o.accepted for o in outcomes)[:3] == [1, 1, 4000]
+        assert sorted(o.accepted for o in outcomes)[:3] == [1, 1, 2000]
         assert lane_figures(service) == {"live": (0, 0), "backfill": (0, 0)}
 
 

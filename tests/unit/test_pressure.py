@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from widerow.admit.pressure import Pressure, PressureSettings
-from widerow.model.errors import Overloaded
+from widerow.model.errors import Overloaded, TenantBusy
 from widerow.model.lane import Lane
 from widerow.ops.counters import Counters
 from widerow.ops.courtesy import LEAVING_S
@@ -194,3 +194,20 @@ def test_others_give_way_to_live_reports_that_are_urgent() -> None:
     assert site.pressure.is_busy(), "more are expected"
     site.now_s += 1
     assert not site.pressure.is_busy()
+
+
+def test_a_tenant_has_half_of_the_room_for_backlog_however_it_was_found_out() -> None:
+    site, half = Site(), 25
+    site.pressure.admit(half - 5, Lane.BACKFILL, "acme")
+    unknown = site.pressure.admit(6, tenant="acme")
+    with pytest.raises(TenantBusy):
+        site.pressure.move(unknown, Lane.BACKFILL)
+    assert unknown.lane is Lane.LIVE
+    site.pressure.release(unknown)
+    with pytest.raises(TenantBusy):
+        site.pressure.admit(6, Lane.BACKFILL, "acme")
+    others = site.pressure.admit(half, Lane.BACKFILL, "umbra")
+    fits = site.pressure.admit(5, Lane.BACKFILL, "acme")
+    for permit in (others, fits):
+        site.pressure.release(permit)
+    assert site.pressure.bytes() == half - 5

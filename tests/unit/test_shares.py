@@ -14,6 +14,7 @@ from widerow.admit.controls import Controls
 from widerow.admit.shares import GONE_S, Shares
 from widerow.engine.memory import MemoryEngine
 from widerow.model.batch import Report, batch_of
+from widerow.model.errors import Refusal
 from widerow.model.lane import Lane
 from widerow.model.tenant import Limits, Tenant
 from widerow.model.times import SECOND, ManualClock
@@ -33,13 +34,14 @@ class Front:
     shares: Shares
     accepted: list[int] = field(default_factory=list)
 
-    def offer(self, count: int) -> None:
+    def offer(self, count: int, lane: Lane = Lane.LIVE) -> list[Refusal]:
         batch = batch_of([Report("d", i, {"x": 1.0}, {}) for i in range(count)])
-        kept, _ = self.admission.admit(ACME, batch, Lane.LIVE)
+        kept, refusals = self.admission.admit(ACME, batch, lane)
         self.accepted.append(len(kept))
+        return refusals
 
     def exchange(self) -> None:
-        self.shares.exchange({"acme": self.admission.offered_per_s("acme")})
+        self.shares.exchange({("acme", lane): self.admission.offered_per_s("acme", lane) for lane in Lane})
 
 
 class Site:
@@ -99,6 +101,20 @@ def test_when_one_dies_the_others_have_its_part_within_ten_seconds() -> None:
     assert GONE_S < 9
 
 
+def test_backlog_has_parts_of_its_own_and_who_has_none_is_told_to_ask_again_soon() -> None:
+    """Live reports come to one, above their limit, and backlog to another: it has the whole limit there."""
+    site, accepted = Site(2), 0
+    for tick in range(300):
+        site.clock.time_us += TENTH_US
+        site.fronts[1].offer(200)
+        refusals = site.fronts[0].offer(50, Lane.BACKFILL)
+        accepted += site.fronts[0].accepted[-1] if tick >= 150 else 0
+        assert all(refusal.spent and refusal.spent.retry_after_s for refusal in refusals)
+        if tick % 10 < 2:
+            site.fronts[tick % 10].exchange()
+    assert accepted == 50 * 150, "500 a second, and 1,000 may be"
+
+
 def test_who_leaves_in_order_is_not_waited_for() -> None:
     site = Site(2)
     site.run(15, [2000, 2000])
@@ -120,7 +136,7 @@ def test_the_parts_are_the_limit(offered: list[int], limit: int) -> None:
         order = list(zip(site.fronts, offered, strict=True))
         random.Random(1).shuffle(order)
         for front, rate in order:
-            front.shares.exchange({"acme": rate})
+            front.shares.exchange({("acme", Lane.LIVE): rate})
     parts = [front.shares.part("acme", limit) for front in site.fronts]
     assert sum(parts) == pytest.approx(limit)
     if sum(offered) <= limit:

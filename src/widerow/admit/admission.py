@@ -151,7 +151,7 @@ class Admission:
             return batch
         now_us, wanted = self._clock.now_us(), len(batch)
         limit = float(tenant.limits.writes_per_s)
-        part = self._shares.part(tenant.name, limit) if self._shares else limit
+        part = self._shares.part(tenant.name, limit, lane) if self._shares else limit
         burst = (tenant.limits.writes_burst or limit * BURST_S) * part / limit
         bucket = gate.bucket(lane, part, burst, now_us)
         granted = bucket.take(wanted, now_us, whole=whole and mode is LimitMode.ENFORCE)
@@ -163,7 +163,7 @@ class Admission:
         if lane is Lane.LIVE:
             gate.over_us = now_us
         allowed, seen = tenant.limits.writes_per_s, bucket.offered_per_s(now_us)
-        wait_s = bucket.retry_after_s(wanted - granted)
+        wait_s = bucket.retry_after_s(wanted - granted) or _EVERY_S  # none: when others have been asked for a part
         if whole:
             self._counters.refused.labels(tenant.name, "writes-limit").inc(wanted)
             raise QuotaExceeded(tenant.name, "writes_per_s", allowed, seen, wait_s)
@@ -178,7 +178,8 @@ class Admission:
         """Read what holds for devices, and what others were offered. If that fails, what was known goes on to hold."""
         names = list(self._gates)
         if self._shares:
-            self._shares.exchange({name: self.offered_per_s(name) for name in names if self._gates[name].buckets})
+            counted = [name for name in names if self._gates[name].buckets]
+            self._shares.exchange({(name, lane): self.offered_per_s(name, lane) for name in counted for lane in Lane})
         for name in names:
             self._controls.follow(name)
 

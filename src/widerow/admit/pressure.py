@@ -2,7 +2,8 @@
 
 Rule 1: whatever was taken in holds a permit, from `admit` until `release`, counted in items and bytes of its lane. A full
 lane refuses (`Overloaded`, with a time to come again); it never waits. An empty lane takes any item, however large.
-Rule 2: the lanes' bounds are apart, so backlog cannot take the room of live reports.
+Rule 2: the lanes' bounds are apart, so backlog cannot take the room of live reports; and a tenant has half of backlog's room
+at the most (`TenantBusy`), so one storm leaves room for another's.
 Rule 3: the process is degraded when live reports fill their lane up to the high mark, when the oldest of them has waited for
 too long, or when writes to the store fail. It is healthy again when all of that was over for a while, and the lane is
 below the low mark: what watches it is not told one thing now and another a moment later.
@@ -19,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from widerow.model.errors import Overloaded
+from widerow.model.errors import Overloaded, TenantBusy
 from widerow.model.lane import Lane
 from widerow.ops.counters import Counters
 from widerow.ops.courtesy import LEAVING_S
@@ -54,6 +55,7 @@ class Permit:
     lane: Lane
     size: int
     since_s: float
+    tenant: str = ""
     urgent: bool = True
     """Whether others give way to it, while it is live."""
 
@@ -87,6 +89,8 @@ class _Held:
     bytes: int = 0
     permits: OrderedDict[int, Permit] = field(default_factory=OrderedDict)
     """In the order they were given, so that the first is about the oldest."""
+    by_tenant: dict[str, int] = field(default_factory=dict)
+    """Bytes, of backlog alone."""
     urgent: int = 0
     drained: int = 0
     counted_s: float = 0.0
@@ -124,10 +128,10 @@ class Pressure:
 
     # -- permits
 
-    def admit(self, size: int, lane: Lane = Lane.LIVE) -> Permit:
-        """Room for an item of that many bytes. Raises Overloaded."""
+    def admit(self, size: int, lane: Lane = Lane.LIVE, tenant: str = "") -> Permit:
+        """Room for an item of that many bytes. Raises Overloaded; TenantBusy: it is the tenant who has too much there."""
         now_s = self._clock_s()
-        permit = Permit(lane, size, now_s)
+        permit = Permit(lane, size, now_s, tenant)
         with self._lock:
             self._take(permit)
             if now_s - self._looked_s >= _LOOK_S:
@@ -135,7 +139,7 @@ class Pressure:
         return permit
 
     def move(self, permit: Permit, lane: Lane) -> None:
-        """What was taken in belongs to another lane. Raises Overloaded if that is full; the permit is then as it was."""
+        """What was taken in belongs to another lane. Raises as `admit` if that is full; the permit is then as it was."""
         if permit.lane is lane:
             return
         with self._lock:
@@ -143,7 +147,7 @@ class Pressure:
             permit.lane = lane
             try:
                 self._take(permit)
-            except Overloaded:
+            except (Overloaded, TenantBusy):
                 permit.lane = before
                 raise
             self._give_back(before, permit)
@@ -184,6 +188,16 @@ class Pressure:
                 else f"{len(held.permits)} requests are in flight, as pressure.max_items allows"
             )
             raise Overloaded(why, retry_after_s=self._retry_after_s(held, permit.lane))
+        if permit.lane is Lane.BACKFILL:  # of live reports their queues see to that
+            has = held.by_tenant.get(permit.tenant, 0)
+            if has and has + permit.size > held.max_bytes // 2:
+                self._counters.pressure_events.labels(f"refused-{permit.lane.value}").inc()
+                raise TenantBusy(
+                    f"{permit.tenant}: {has >> 20} MiB of backlog are in flight, half of {held.setting} allows "
+                    f"{held.max_bytes >> 21}; wait for answers before sending more",
+                    retry_after_s=self._retry_after_s(held, permit.lane),
+                )
+            held.by_tenant[permit.tenant] = has + permit.size
         held.permits[id(permit)] = permit
         held.bytes += permit.size
         held.urgent += permit.urgent
@@ -191,6 +205,10 @@ class Pressure:
     def _give_back(self, lane: Lane, permit: Permit) -> _Held:
         held = self._lanes[lane]
         del held.permits[id(permit)]
+        if permit.tenant in held.by_tenant:
+            held.by_tenant[permit.tenant] -= permit.size
+            if not held.by_tenant[permit.tenant]:
+                del held.by_tenant[permit.tenant]
         held.bytes -= permit.size
         held.urgent -= permit.urgent
         return held

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,6 +26,14 @@ def merge(batches: Sequence[Batch]) -> Batch:
         position,
         _merged([b.cells for b in batches]),
     )
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """The same for parts of one body: reports keep their places in it."""
+    batches = [batch for batch in batches if len(batch)] or list(batches[:1])
+    if len(batches) == 1:
+        return batches[0]
+    return replace(merge(batches), position=np.concatenate([b.position for b in batches]))
 
 
 def _merged(parts: Sequence[Cells]) -> Cells:

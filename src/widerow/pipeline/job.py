@@ -55,6 +55,8 @@ class Job:
     """As it came; None: its size."""
     counted: bool = False
     """Whether another process took its reports in, and has recorded that."""
+    admitted: bool = False
+    """Its limits let it pass: now, or when it was tried before and could not be stored."""
     seen_us: int = 0
     """The pipeline's: when it was decoded."""
 

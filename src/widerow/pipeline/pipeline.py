@@ -35,6 +35,7 @@ from widerow.model.arrays import Flags, lengths
 from widerow.model.batch import Batch
 from widerow.model.errors import NotTheWriter, QuotaExceeded, Refusal, Unavailable, WiderowError, unexpected
 from widerow.model.lane import Lane
+from widerow.model.merge import joined
 from widerow.model.sizes import batch_bytes
 from widerow.model.times import HOUR, Clock
 from widerow.ops.cores import allowed_cores, shared_core, stay_on
@@ -110,11 +111,7 @@ class Pipeline:
         self._bodies: FairQueue[Job] = FairQueue(
             max_tenant_bytes=settings.max_tenant_in_flight_bytes, quantum_bytes=_QUANTUM_BYTES
         )
-        self._old_bodies: FairQueue[Job] = FairQueue(
-            max_tenant_bytes=settings.max_backfill_bytes // 2,
-            quantum_bytes=_QUANTUM_BYTES,
-            setting="half of backfill.max_in_flight_mib",
-        )
+        self._old_bodies: FairQueue[Job] = FairQueue(max_tenant_bytes=None, quantum_bytes=_QUANTUM_BYTES)
         self._excess_bodies: FairQueue[Job] = FairQueue(
             max_tenant_bytes=settings.max_tenant_in_flight_bytes // _EXCESS,
             quantum_bytes=_QUANTUM_BYTES,
@@ -142,7 +139,7 @@ class Pipeline:
         Without `wake` a small job may wait until `wake` is called: for fronts that have more to hand over.
         """
         self._may_write()
-        job.permit = self.pressure.admit(job.size, job.lane)
+        job.permit = self.pressure.admit(job.size, job.lane, job.tenant.name)
         try:
             if job.lane is Lane.BACKFILL:
                 self._old_bodies.put(job.tenant.name, job, job.size)
@@ -168,6 +165,14 @@ class Pipeline:
         """Where a body belongs that has a report of that time."""
         after_us = self._settings.backfill_after_us
         return Lane.BACKFILL if after_us and time_us < self._clock.now_us() - after_us else Lane.LIVE
+
+    def is_live(self, batch: Batch) -> Flags:
+        """Which reports are not backlog."""
+        after_us = self._settings.backfill_after_us
+        if not after_us:
+            return np.ones(len(batch), np.bool_)
+        live: Flags = batch.time_us >= self._clock.now_us() - after_us
+        return live
 
     def wake(self) -> None:
         """Commit what was submitted quietly."""
@@ -252,51 +257,60 @@ class Pipeline:
             self._finish(job, 0, [])
             return
         give_way()
-        is_mixed = job.lane is Lane.LIVE and self.lane_of(int(job.batch.time_us.min())) is Lane.BACKFILL
-        if is_mixed:
+        # Messages of many devices may come as one job: those that are live do not wait for one that was away.
+        live: Flags | None = None
+        if job.lane is Lane.LIVE and self.lane_of(int(job.batch.time_us.min())) is Lane.BACKFILL:
             assert job.permit is not None
             self.pressure.move(job.permit, Lane.BACKFILL)
-            job.lane = Lane.BACKFILL
-        if self._admission and not self._admitted(self._admission, job):
-            return
+            job.lane, live = Lane.BACKFILL, self.is_live(job.batch)
+        if self._admission and not job.admitted:
+            passed = self._admitted(self._admission, job, live)
+            if passed is None:
+                return
+            job.batch, live = passed
+            job.admitted = True
         try:
-            self._hand_on(job, job.batch, is_mixed=is_mixed, wake=wake)
+            self._hand_on(job, live, wake=wake)
         except WiderowError:  # there is no room behind
             raise
         except Exception as error:
             log.exception("handing on failed")
             self._answer(job, Outcome(error=unexpected(error)))
 
-    def _hand_on(self, job: Job, batch: Batch, *, is_mixed: bool, wake: bool) -> None:
+    def _hand_on(self, job: Job, live: Flags | None, *, wake: bool) -> None:
         """To the committer. What fails here leaves pieces behind that are committed and that nobody is told of."""
-        live: Flags | None = None
-        if is_mixed:
-            # Messages of many devices may come as one job: those that are live do not wait for one that was away.
-            live = batch.time_us >= self._clock.now_us() - self._settings.backfill_after_us
         if job.lane is Lane.LIVE:
             self._batches.put(job, wake=wake)
         else:
             for piece in pieces(job, self._answer, live):
                 self._batches.put(piece)
 
-    def _admitted(self, admission: Admission, job: Job) -> bool:
-        """Whether anything is left of it that its limits let pass. If not it is answered."""
-        assert job.batch is not None
+    def _admitted(self, admission: Admission, job: Job, live: Flags | None) -> tuple[Batch, Flags | None] | None:
+        """What its limits let pass, and which of that is `live`. None: nothing, and it is answered."""
+        batch = job.batch
+        assert batch is not None
         try:
-            job.batch, refused = admission.admit(job.tenant, job.batch, job.lane, whole=job.whole)
+            if live is None or job.whole:
+                batch, refused = admission.admit(job.tenant, batch, job.lane, whole=job.whole)
+                live = None if live is None else self.is_live(batch)
+            else:  # neither spends what the other may send
+                new, refused = admission.admit(job.tenant, batch.take(live), Lane.LIVE)
+                old, others = admission.admit(job.tenant, batch.take(~live), Lane.BACKFILL)
+                batch, refused = joined([new, old]), [*refused, *others]
+                live = np.arange(len(batch)) < len(new)
         except WiderowError as error:
             self._record(job, Outcome(error=error))
             self._answer(job, Outcome(error=error))
-            return False
+            return None
         except Exception as error:  # as in decoding: the thread goes on, and the permit is given back
             log.exception("asking limits failed")
             self._answer(job, Outcome(error=unexpected(error)))
-            return False
-        job.refusals += refused
-        if not len(job.batch):
+            return None
+        job.batch, job.refusals = batch, [*job.refusals, *refused]
+        if not len(batch):
             self._finish(job, 0, [])
-            return False
-        return True
+            return None
+        return batch, live
 
     # -- committing
 
