@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from servers.mosquitto import PASSWORD, USER, Mosquitto
 from system.conftest import config_at
+from widerow.catalog.online import Status
 from widerow.config import Mqtt
 from widerow.ingest.mqtt.gateway import Gateway
 from widerow.model.errors import NotFound
@@ -50,9 +51,9 @@ class MqttSite:
         self.gateway.start()
         assert self.gateway.client.wait_connected(20), self.gateway.trouble()
 
-    def _told(self, tenant: str, device: str, is_online: bool, at_us: int) -> None:
-        self.service.catalog.online.tell(tenant, device, is_online, at_us)
-        self.statuses.append((tenant, device, is_online))
+    def _told(self, statuses: Sequence[Status]) -> None:
+        self.service.catalog.online.tell(statuses)
+        self.statuses += [(said.tenant, said.device, said.online) for said in statuses]
 
     def topic(self, device: str, kind: str = "telemetry", tenant: str = "acme") -> str:
         return f"{self.prefix}/{tenant}/{device}/{kind}"
@@ -66,6 +67,9 @@ class MqttSite:
         except NotFound:
             return []
         return [float(number) for number in found.points.number]
+
+    def received(self, kind: str) -> float:
+        return float(self.service.counters.registry.get_sample_value("widerow_mqtt_messages_total", {"kind": kind}) or 0)
 
     def refused(self, code: str) -> float:
         return float(self.service.counters.registry.get_sample_value("widerow_mqtt_refused_total", {"code": code}) or 0)

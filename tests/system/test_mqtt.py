@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,12 @@ import pytest
 
 from servers.mosquitto import PASSWORD, USER, Mosquitto, program
 from system.mqtt_site import Device, MqttSite, eventually, mqtt_site
+from widerow.admit.pressure import Permit
+from widerow.catalog.online import Status
 from widerow.model.errors import Overloaded, Unavailable
+from widerow.model.lane import Lane
+from widerow.model.tenant import Limits
+from widerow.model.times import MINUTE
 
 NOT_AUTHORIZED = 0x87
 
@@ -143,6 +149,108 @@ def test_status_says_who_is_online(site: MqttSite, device: Device) -> None:
     told = [site.service.catalog.online.of("acme", device) for device in ("s1", "s2", "s3")]
     assert [said and said.online for said in told] == [True, False, None]
     assert [(topic, message["code"]) for topic, message in device.messages] == [(site.topic("s3", "errors"), "syntax")]
+
+
+def test_many_statuses_are_few_writes_and_the_last_of_a_device_counts(
+    site: MqttSite, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[int] = []
+    tell = site.service.catalog.online.tell
+
+    def watched(said: Sequence[Status]) -> None:
+        writes.append(len(said))
+        tell(said)
+
+    monkeypatch.setattr(site.service.catalog.online, "tell", watched)
+    sent = [device.send(site.topic(f"m{i % 10}", "status"), b"offline" if i < 990 else b"online") for i in range(1000)]
+    for message in sent:
+        message.wait_for_publish(20)
+    eventually(lambda: all((said := site.service.catalog.online.of("acme", f"m{i}")) and said.online for i in range(10)))
+    eventually(site.gateway.client.window.is_empty)
+    assert sum(writes) < 500, writes
+
+
+def test_a_store_that_is_away_holds_up_neither_statuses_nor_what_comes_behind_them(
+    site: MqttSite, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device.publish(site.topic("before"), report(1.0))
+    eventually(lambda: site.stored("before") == [1.0])
+    tell, away = site.service.catalog.online.tell, threading.Event()
+    away.set()
+
+    def sometimes(said: Sequence[Status]) -> None:
+        if away.is_set():
+            raise Unavailable("the store does not answer")
+        tell(said)
+
+    def no_tenant(*_: object) -> object:
+        raise Unavailable("the store does not answer")
+
+    monkeypatch.setattr(site.service.catalog.online, "tell", sometimes)
+    with monkeypatch.context() as patch:
+        patch.setattr(site.service.catalog.tenants, "get", no_tenant)
+        entries = site.service.catalog.tenants._recent._entries
+        known, _, read_us = entries["acme"]
+        entries["acme"] = known, read_us - MINUTE, read_us - MINUTE
+        received = site.received("telemetry")
+        device.publish(site.topic("w1", "status"), b"online")
+        device.publish(site.topic("behind"), report(2.0))
+        eventually(lambda: site.received("telemetry") > received and site.gateway.client.window.is_empty())
+    assert site.stored("behind") == [2.0]
+    assert site.service.catalog.online.of("acme", "w1") is None
+    away.clear()
+    eventually(lambda: (said := site.service.catalog.online.of("acme", "w1")) is not None and said.online)
+
+
+def test_what_could_not_be_stored_at_first_is_not_refused_for_having_been_tried_often(
+    mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mqtt_site(mosquitto, tmp_path) as site, Device(mosquitto, listens=f"{site.prefix}/+/+/errors") as device:
+        site.service.catalog.tenants.update("acme", lambda old: replace(old, limits=Limits(writes_per_s=5, writes_burst=20)))
+        write, fails = site.service.engine.write, threading.Event()
+        fails.set()
+
+        def sometimes(changes: Any) -> None:
+            if fails.is_set():
+                raise Unavailable("the disk is full")
+            write(changes)
+
+        monkeypatch.setattr(site.service.engine, "write", sometimes)
+        now_ms = time.time_ns() // 1_000_000
+        for i in range(20):
+            device.publish(site.topic(f"d{i}"), report(float(i), now_ms))
+        retries = "widerow_mqtt_retries_total"
+        registry = site.service.counters.registry
+        eventually(lambda: (registry.get_sample_value(retries, {"code": "unavailable"}) or 0) > 100)
+        fails.clear()
+        eventually(lambda: all(site.stored(f"d{i}") == [float(i)] for i in range(20)))
+        assert device.messages == []
+
+
+def test_live_reports_do_not_wait_for_the_backlog_that_came_with_them(
+    mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mqtt_site(mosquitto, tmp_path) as site, Device(mosquitto) as device:
+        full, move = threading.Event(), site.service.pipeline.pressure.move
+        full.set()
+
+        def sometimes(permit: Permit, lane: Lane) -> None:
+            if full.is_set():
+                raise Overloaded("64 MiB of backlog are in flight")
+            move(permit, lane)
+
+        monkeypatch.setattr(site.service.pipeline.pressure, "move", sometimes)
+        now_ms = time.time_ns() // 1_000_000
+        for message in [
+            device.send(site.topic(name), report(1.0, at_ms))
+            for i in range(20)
+            for name, at_ms in ((f"new{i}", now_ms), (f"old{i}", now_ms - 2 * 3_600_000))
+        ]:
+            message.wait_for_publish(20)
+        eventually(lambda: all(site.stored(f"new{i}") == [1.0] for i in range(20)))
+        assert not site.gateway.client.window.is_empty(), "the old ones are the broker's"
+        full.clear()
+        eventually(site.gateway.client.window.is_empty)
 
 
 def test_a_gateway_that_is_new_learns_the_status_that_was_kept(mosquitto: Mosquitto, tmp_path: Path) -> None:

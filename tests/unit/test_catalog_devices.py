@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from widerow.catalog.devices import DEVICE_LIMIT, KNOWN, UNKNOWN_DEVICE, Devices, Registered
-from widerow.catalog.online import Online, Told
+from widerow.catalog.online import Online, Status, Told
 from widerow.engine.memory import MemoryEngine
 from widerow.engine.port import Engine
 from widerow.engine.rocksdb import RocksEngine
@@ -343,11 +343,11 @@ def test_what_a_device_told_last_counts_whatever_arrives_when() -> None:
     engine.apply(TABLES)
     online = Online(engine)
     assert online.of("acme", "a") is None
-    online.tell("acme", "a", True, NOW_US + SECOND)
-    online.tell("acme", "a", False, NOW_US)  # an older word, delivered again
-    online.tell("other", "a", False, NOW_US + 2 * SECOND)
+    online.tell([Status("acme", "a", True, NOW_US + SECOND)])
+    online.tell([Status("acme", "a", False, NOW_US)])  # an older word, delivered again
+    online.tell([Status("other", "a", False, NOW_US + 2 * SECOND)])
     assert online.of("acme", "a") == Told(True, NOW_US + SECOND)
-    online.tell("acme", "a", False, NOW_US + 3 * SECOND)
+    online.tell([Status("acme", "a", False, NOW_US + 3 * SECOND)])
     assert online.of("acme", "a") == Told(False, NOW_US + 3 * SECOND)
     online.forget("acme", ["a"], NOW_US + 4 * SECOND)
     assert online.of("acme", "a") is None
@@ -355,4 +355,4 @@ def test_what_a_device_told_last_counts_whatever_arrives_when() -> None:
     online.forget_all("other", NOW_US + 4 * SECOND)
     assert online.of("other", "a") is None
     with pytest.raises(Rejected):
-        online.tell("acme", "a\n", True, NOW_US)
+        online.tell([Status("acme", "a\n", True, NOW_US)])

@@ -6,15 +6,25 @@ It is what a connection to a broker says, not what reports say: a device that se
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from widerow.engine.port import Engine, Span
-from widerow.engine.rows import rows_of
+from widerow.engine.rows import Key, Row, rows_of
 from widerow.model.check import check_name
 from widerow.model.times import whole_ms
 from widerow.schema.shards import SHARDS, shard_of
 from widerow.schema.tables import ONLINE
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A device of a tenant came online, or went offline."""
+
+    tenant: str
+    device: str
+    online: bool
+    at_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +40,14 @@ class Online:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def tell(self, tenant: str, device: str, is_online: bool, at_us: int) -> None:
+    def tell(self, statuses: Sequence[Status]) -> None:
         """Durable on return. Raises `Rejected` for a name that no device can have, and `Unavailable`."""
-        check_name("device", device)
-        row = {"online": float(is_online), "at_us": float(at_us)}
-        rows = rows_of(ONLINE, [((tenant, shard_of(device), device), row)], version_us=whole_ms(at_us))
-        self._engine.write([(ONLINE, rows)])
+        by_time: dict[int, list[tuple[Key, Row]]] = {}
+        for said in statuses:
+            check_name("device", said.device)
+            row: Row = {"online": float(said.online), "at_us": float(said.at_us)}
+            by_time.setdefault(said.at_us, []).append(((said.tenant, shard_of(said.device), said.device), row))
+        self._engine.write([(ONLINE, rows_of(ONLINE, rows, version_us=whole_ms(us))) for us, rows in by_time.items()])
 
     def of(self, tenant: str, device: str) -> Told | None:
         row = self._engine.get(ONLINE, (tenant, shard_of(device), device))

@@ -69,9 +69,9 @@ class Tenants:
         """The same if it can be said without asking the store: for those who must not wait."""
         return self._recent.get(name, now_us)
 
-    def trust(self, name: str, now_us: int) -> bool:
+    def trust(self, name: str, now_us: int, within_us: int = GRACE_US) -> bool:
         """The store does not answer: go by what it said of the tenant last, if that was not long ago."""
-        return self._recent.renew(name, now_us, GRACE_US)
+        return self._recent.renew(name, now_us, within_us)
 
     def update(self, name: str, change: Callable[[Tenant], Tenant], *, expected: int | None = None) -> Tenant:
         """Store what `change` makes of it; with an `expected` revision, only if it is still at that one.

@@ -50,7 +50,10 @@ def gateway(
         obey_signals()
         if not settings.kafka.brokers:
             raise Misused("widerow gateway hands reports to Kafka, and there is none", todo="give --brokers HOST:PORT")
-        with opened_front(settings, create_topics=create_topics) as service, mqtt_front(service, settings) as troubles:
+        with (
+            opened_front(settings, create_topics=create_topics) as service,
+            mqtt_front(service, settings, needs_store=False) as troubles,
+        ):
             serve_front(service, settings, "hands reports to Kafka", troubles)
 
 

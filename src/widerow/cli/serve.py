@@ -19,6 +19,7 @@ from widerow.cli.connect import configuration, store_folder
 from widerow.cli.failure import Failed
 from widerow.config import Config
 from widerow.model.store import InMemory, parse_store
+from widerow.model.times import DAY
 from widerow.server.sockets import SOCKET, is_served
 
 if TYPE_CHECKING:
@@ -105,14 +106,16 @@ def _serve(settings: Config, folder: Path | None) -> None:
 
 
 @contextlib.contextmanager
-def mqtt_front(service: Service, settings: Config) -> Iterator[Sequence[Callable[[], str]]]:
+def mqtt_front(service: Service, settings: Config, *, needs_store: bool = True) -> Iterator[Sequence[Callable[[], str]]]:
     """Messages of the broker that the settings name go into the service, for as long as the context lasts.
 
-    Gives who is to be asked for its troubles.
+    Gives who is to be asked for its troubles. What does not need the store, since it hands reports to a log, goes on without
+    it for a day.
     """
     if not settings.mqtt.url:
         yield ()
         return
+    from widerow.catalog.recent import GRACE_US  # noqa: PLC0415
     from widerow.ingest.mqtt.gateway import Gateway  # noqa: PLC0415
 
     gateway = Gateway(
@@ -123,6 +126,7 @@ def mqtt_front(service: Service, settings: Config) -> Iterator[Sequence[Callable
         counters=service.counters,
         dead_letter=service.dead_letters.file,
         online=service.catalog.online.tell,
+        trust_us=GRACE_US if needs_store else DAY,
     )
     gateway.start()
     try:

@@ -2,11 +2,13 @@
 
 Rule 1: a message is acknowledged to the broker when its reports are durable, or when it is refused for good and that is
 counted, filed and told. What can be tried again (an overload, a store that does not answer) is, later and later, and stays
-unacknowledged: the receive maximum then slows the broker down.
+unacknowledged: the receive maximum then slows the broker down. What passed its limits once is not charged again for that.
 Rule 2: the topic says whose report it is. A payload that names another device is refused.
 Rule 3: messages of one tenant that arrive together are one job. None suffers for its neighbours: a job that is rejected
 whole is tried again in halves, and two messages that contradict each other are written one after the other.
-Rule 4: the client's thread never waits for the store, so that the connection outlives a store that does not answer.
+Rule 4: the client's thread never waits for the store, so that the connection outlives a store that does not answer. In
+front of Kafka nothing needs it: what was known of tenants in the last minutes counts, statuses wait (`statuses`), and what
+is refused is filed within `_FILING_TRIES`, or not at all.
 """
 
 from __future__ import annotations
@@ -14,13 +16,15 @@ from __future__ import annotations
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
 import msgspec
 import numpy as np
 
+from widerow.catalog.online import Status
+from widerow.catalog.recent import GRACE_US
 from widerow.catalog.tenants import Tenants
 from widerow.codec.decoded import Decoded, or_rejected
 from widerow.codec.json import JsonDecoder
@@ -30,13 +34,14 @@ from widerow.ingest.mqtt.aside import Aside
 from widerow.ingest.mqtt.client import Client
 from widerow.ingest.mqtt.refusals import DeadLetter, Refusals
 from widerow.ingest.mqtt.settings import client_settings
+from widerow.ingest.mqtt.statuses import Statuses, Tell
 from widerow.ingest.mqtt.topics import OTHER, STATUS, TELEMETRY, Parsed, Template, Topics
 from widerow.ingest.mqtt.window import Block
 from widerow.model.arrays import Ints
-from widerow.model.errors import NotFound, Refusal, Rejected, Unavailable, WiderowError
+from widerow.model.errors import NotFound, Overloaded, Refusal, Rejected, TenantBusy, Unavailable, WiderowError
 from widerow.model.names import Coded
 from widerow.model.tenant import Tenant
-from widerow.model.times import MS, Clock, whole_ms
+from widerow.model.times import MS, SECOND, Clock, whole_ms
 from widerow.ops.counters import Counters
 from widerow.pipeline.job import Job, Outcome
 from widerow.pipeline.pipeline import Pipeline
@@ -44,10 +49,11 @@ from widerow.pipeline.pipeline import Pipeline
 log = logging.getLogger(__name__)
 
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.02, 2.0
+_FILING_TRIES = 30
+"""How often filing a message that is refused is tried, `_LONGEST_DELAY_S` apart, while those behind it wait."""
 _MOST_UNKNOWN = 10_000
-
-Online = Callable[[str, str, bool, int], None]
-"""Told that a device of a tenant came online (or went offline) at a time. May raise `Unavailable`: then it is told again."""
+_AWAY_US = 10 * SECOND
+"""For so long a store that did not answer is not asked about tenants that were known lately."""
 
 
 @dataclass(slots=True)
@@ -60,13 +66,14 @@ class Parcel:
     devices: Coded
     version_us: int
     tries: int = 0
+    admitted: bool = False
+    """Its limits let it pass when it was tried before."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def part(self, which: Ints, version_us: int | None = None) -> Parcel:
-        version = self.version_us if version_us is None else version_us
-        return Parcel(self.tenant, self.block, self.rows[which], self.devices.take(which), version)
+    def part(self, which: Ints) -> Parcel:
+        return replace(self, rows=self.rows[which], devices=self.devices.take(which))
 
 
 class Gateway:
@@ -82,22 +89,26 @@ class Gateway:
         counters: Counters,
         json: JsonDecoder | None = None,
         dead_letter: DeadLetter | None = None,
-        online: Online | None = None,
+        online: Tell | None = None,
+        trust_us: int = GRACE_US,
     ) -> None:
+        """`trust_us`: for how long what is known of tenants counts while the store does not answer."""
         telemetry, status = (
             Template("mqtt.telemetry_topic", config.telemetry_topic),
             Template("mqtt.status_topic", config.status_topic),
         )
         errors = Template("mqtt.errors_topic", config.errors_topic)
         self._pipeline, self._tenants, self._clock, self._counters = pipeline, tenants, clock, counters
-        self._json, self._online = json or JsonDecoder(), online
+        self._json = json or JsonDecoder()
         self._max_payload = config.max_payload_kib << 10
         self._topics = Topics(telemetry, status)
         self._unknown: dict[str, int] = {}
+        self._away_until_us, self._trust_us = 0, trust_us
         self._aside = Aside()
         self.client = Client(client_settings(config, telemetry, status), self._received, clock, counters)
         counters.mqtt_unacked.set_function(lambda: self.client.window.held_bytes)
         self._refusals = Refusals(errors, self.client.publish, clock, counters, dead_letter)
+        self._statuses = Statuses(online or (lambda _: None), self.client.done, self._aside, counters)
 
     def start(self) -> None:
         warm_codec()
@@ -133,8 +144,7 @@ class Gateway:
                 for parcel in self._parcels(block, parsed, rows[~fits[rows]]):
                     self._aside.put(partial(self._refuse_large, parcel))
             elif kind == STATUS:
-                for row in rows.tolist():
-                    self._aside.put(partial(self._status, block, row, *parsed.names(row)))
+                self._aside.put(partial(self._take_statuses, block, rows, parsed))
             else:
                 self._aside.put(partial(self._refuse_topics, block, rows))
 
@@ -154,13 +164,20 @@ class Gateway:
             return
         try:
             tenant = self._tenant(parcel.tenant)
-            if tenant is None:
-                self._aside.put(partial(self._refuse_unknown, parcel))
-                return
-            size = int(parcel.block.messages.payload_size[parcel.rows].sum()) or 1
-            self._pipeline.submit(Job(tenant, size, partial(self._decode, parcel), partial(self._done, parcel)))
         except Unavailable as error:
             self._later(parcel, error)
+            return
+        if tenant is None:
+            self._aside.put(partial(self._refuse_unknown, parcel))
+            return
+        size = int(parcel.block.messages.payload_size[parcel.rows].sum()) or 1
+        job = Job(tenant, size, partial(self._decode, parcel), lambda outcome: self._done(parcel, job, outcome))
+        job.admitted = parcel.admitted
+        try:
+            self._pipeline.submit(job)
+        except Unavailable as error:
+            job.done = _told
+            self._failed(parcel, job, error)
 
     def _tenant(self, name: str) -> Tenant | None:
         now_us = self._clock.now_us()
@@ -168,12 +185,24 @@ class Gateway:
         if known_us is not None and abs(now_us - known_us) < self._tenants.refresh_us:
             return None
         try:
+            if now_us < self._away_until_us and (tenant := self._trusted(name)):
+                return tenant
             return self._tenants.current(name, now_us)
+        except Unavailable:
+            self._away_until_us = self._clock.now_us() + _AWAY_US
+            if tenant := self._trusted(name):
+                return tenant
+            raise
         except NotFound:
             if len(self._unknown) >= _MOST_UNKNOWN:
                 self._unknown.clear()
             self._unknown[name] = now_us
             return None
+
+    def _trusted(self, name: str) -> Tenant | None:
+        """The store does not answer: what it said in the last minutes counts."""
+        now_us = self._clock.now_us()
+        return self._tenants.at_hand(name, now_us) if self._tenants.trust(name, now_us, self._trust_us) else None
 
     def _decode(self, parcel: Parcel) -> Decoded:
         payloads = parcel.block.messages.payloads(parcel.rows)
@@ -187,8 +216,9 @@ class Gateway:
             )
         )
 
-    def _done(self, parcel: Parcel, outcome: Outcome) -> None:
+    def _done(self, parcel: Parcel, job: Job, outcome: Outcome) -> None:
         """In whatever thread the job ended: what takes time is put aside."""
+        job.done = _told  # it knows the job, and would keep it and its messages in memory until garbage is collected
         error = outcome.error
         if isinstance(error, Rejected):
             if len(parcel) > 1:
@@ -198,11 +228,32 @@ class Gateway:
             else:
                 self._aside.put(partial(self._refuse, parcel, [Refusal(error.code, str(error), [0])]))
         elif error is not None:
-            self._later(parcel, error)
+            self._failed(parcel, job, error)
         elif outcome.refusals:
             self._aside.put(partial(self._settle, parcel, list(outcome.refusals)))
         else:
             self.client.done(parcel.block, parcel.rows)
+
+    def _failed(self, parcel: Parcel, job: Job, error: WiderowError) -> None:
+        """Try again, what passed its limits without asking them again. What they refused stays refused; and live reports do
+        not wait until there is room for the backlog that came with them.
+        """
+        if job.batch is None or parcel.admitted:
+            self._later(parcel, error)
+            return
+        if job.admitted:
+            kept = np.unique(job.batch.position).astype(np.int64)
+            refused = [replace(r, positions=np.setdiff1d(r.positions, kept).tolist()) for r in job.refusals]
+            if refused := [r for r in refused if len(r)]:
+                self._aside.put(partial(self._refuse, parcel, refused))
+            self._later(replace(parcel.part(kept), admitted=True), error)
+            return
+        old = np.unique(job.batch.position[~self._pipeline.is_live(job.batch)]).astype(np.int64)
+        live = np.setdiff1d(np.arange(len(parcel)), old)
+        if isinstance(error, Overloaded | TenantBusy) and len(old) and len(live):
+            self._aside.put(partial(self._submit, parcel.part(live)))
+            parcel = parcel.part(old)
+        self._later(parcel, error)
 
     def _later(self, parcel: Parcel, error: WiderowError) -> None:
         parcel.tries += 1
@@ -227,7 +278,10 @@ class Gateway:
         for position in again.tolist():
             device = parcel.devices[position]
             later[device] += 1
-            self._submit(parcel.part(np.array([position]), parcel.version_us + later[device] * MS))
+            version_us = parcel.version_us + later[device] * MS
+            one = replace(parcel.part(np.array([position])), version_us=version_us)
+            # Not before its version: that would be one of the future.
+            self._aside.put(partial(self._submit, one), delay_s=max(0.0, (version_us - self._clock.now_us()) / SECOND))
 
     def _refuse(self, parcel: Parcel, refusals: list[Refusal]) -> None:
         """The messages at these positions of a parcel; each is acknowledged once all that is wrong with it is filed."""
@@ -238,7 +292,7 @@ class Gateway:
         for position in sorted(reasons):
             self._refuse_one(parcel, position, reasons[position])
 
-    def _refuse_one(self, parcel: Parcel, position: int, reasons: list[Refusal]) -> None:
+    def _refuse_one(self, parcel: Parcel, position: int, reasons: list[Refusal], tries: int = 1) -> None:
         messages, row = parcel.block.messages, int(parcel.rows[position])
         device, topic, payload = parcel.devices[position], messages.topic(row), messages.payload(row)
         while reasons:
@@ -246,9 +300,13 @@ class Gateway:
                 why = reasons[0]
                 self._refusals.file(parcel.tenant, device, topic, payload, why.code, why.reason, why.spent)
             except Unavailable as error:
-                self._counters.mqtt_retries.labels(error.code).inc()
-                self._aside.put(partial(self._refuse_one, parcel, position, reasons), delay_s=_LONGEST_DELAY_S)
-                return
+                if tries < _FILING_TRIES:
+                    self._counters.mqtt_retries.labels(error.code).inc()
+                    again = partial(self._refuse_one, parcel, position, reasons, tries + 1)
+                    self._aside.put(again, delay_s=_LONGEST_DELAY_S)
+                    return
+                self._counters.dead_letters_dropped.labels(parcel.tenant).inc()
+                self._refusals.tell(parcel.tenant, device, topic, why.code, why.reason, why.spent)
             reasons = reasons[1:]
         self.client.done(parcel.block, parcel.rows[position : position + 1])
 
@@ -277,26 +335,31 @@ class Gateway:
             self._refusals.count(block.messages.topic(row), "topic", "no tenant and device can be read from this topic")
         self.client.done(block, rows)
 
-    def _status(self, block: Block, row: int, tenant: str, device: str) -> None:
-        topic, payload = block.messages.topic(row), block.messages.payload(row)
+    def _take_statuses(self, block: Block, rows: Ints, parsed: Parsed) -> None:
+        names = [parsed.names(row) for row in rows.tolist()]
         try:
-            if payload and self._tenant(tenant) is None:
-                self._refusals.tell(tenant, device, topic, "unknown-tenant", f"tenant {tenant!r} does not exist")
-            elif payload:  # an empty one takes a retained message back
-                is_online = _is_online(payload)
-                if is_online is None:
-                    self._refusals.tell(tenant, device, topic, "syntax", "a status is `online` or `offline`")
-                elif self._online is not None:
-                    self._online(tenant, device, is_online, block.received_us)
+            exists = {tenant: self._tenant(tenant) is not None for tenant in {tenant for tenant, _ in names}}
         except Unavailable as error:
-            self._counters.mqtt_retries.labels(error.code).inc()
-            self._aside.put(partial(self._status, block, row, tenant, device), delay_s=_LONGEST_DELAY_S)
+            self._counters.mqtt_retries.labels(error.code).inc(len(rows))
+            self._aside.put(partial(self._take_statuses, block, rows, parsed), delay_s=_LONGEST_DELAY_S)
             return
-        except Rejected as error:
-            self._refusals.tell(tenant, device, topic, error.code, str(error))
-        except Exception:  # who is online is not worth holding up everything that came after it
-            log.exception("the status of a device was not taken")
-        self.client.done(block, np.array([row]))
+        said: list[Status] = []
+        for row, (tenant, device) in zip(rows.tolist(), names, strict=True):
+            topic, payload = block.messages.topic(row), block.messages.payload(row)
+            is_online = _is_online(payload)
+            if not payload:  # takes a retained message back
+                continue
+            if not exists[tenant]:
+                self._refusals.tell(tenant, device, topic, "unknown-tenant", f"tenant {tenant!r} does not exist")
+            elif is_online is None:
+                self._refusals.tell(tenant, device, topic, "syntax", "a status is `online` or `offline`")
+            else:
+                said.append(Status(tenant, device, is_online, block.received_us))
+        self._statuses.put(said, block, rows)
+
+
+def _told(_outcome: Outcome) -> None:
+    """Once is enough."""
 
 
 class _Status(msgspec.Struct):
