@@ -305,7 +305,9 @@ class Mqtt:
     username: str = _setting("", "User name, where the broker asks for one and the URL has none.")
     password: str = _setting("", "Password. Better given by the environment than by a file.")
     client_id: str = _setting(
-        "", "Name of the session at the broker: it stays the same, and each process has its own. `widerow-HOST` otherwise."
+        "",
+        "Name of the session at the broker: it stays the same, and each process has its own. `{host}` in it stands for the "
+        "host's name. `widerow-{host}` otherwise.",
     )
     group: str = _setting(
         "widerow",

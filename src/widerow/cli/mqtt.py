@@ -194,7 +194,7 @@ def _csv(rows: list[tuple[str, ...]]) -> str:
 
 
 def _gateway_env(before: str, password: str, ca: Path | None, entries: dict[str, str]) -> str:
-    """The environment of the gateway. Its session has a name nobody can guess, made once: it is what waits in the broker."""
+    """The environment of gateways. Sessions have names nobody can guess, made once: by them what waits is found."""
     from widerow.ingest.mqtt.mosquitto import GATEWAY  # noqa: PLC0415
 
     names = {line.partition("=")[0]: line for line in before.splitlines() if "=" in line and not line.startswith("#")}
@@ -205,12 +205,12 @@ def _gateway_env(before: str, password: str, ca: Path | None, entries: dict[str,
     if ca is not None:
         lines["WIDEROW_MQTT_TLS_CA"] = f"WIDEROW_MQTT_TLS_CA={ca}"
     if GATEWAY not in entries:
-        for name in ("GROUP", "CLIENT_ID"):
-            lines[f"WIDEROW_MQTT_{name}"] = f"WIDEROW_MQTT_{name}=widerow-{secrets.token_hex(12)}"
+        lines["WIDEROW_MQTT_GROUP"] = f"WIDEROW_MQTT_GROUP=widerow-{secrets.token_hex(12)}"
+        lines["WIDEROW_MQTT_CLIENT_ID"] = f"WIDEROW_MQTT_CLIENT_ID=widerow-{secrets.token_hex(12)}-{{host}}"
     return "\n".join(
         [
             "# For `widerow gateway` or `widerow serve --mqtt`. Group and client id are as secret as the password: whoever",
-            "# knows them can take messages away. Of several gateways each adds something of its own to the client id.",
+            "# knows them can take messages away. {host} stands for a gateway's host: each has its own session.",
             *lines.values(),
             "",
         ]
