@@ -126,7 +126,8 @@ def _of_compose() -> Iterator[Process]:
             # A volume is NAME:FOLDER, a tmpfs FOLDER:OPTIONS.
             parts = [mount.split(":") for mount in mounts if not mount.endswith(":ro")]
             writable = [part[0] if part[0].startswith("/") else part[1] for part in parts]
-            yield Process(f"compose {name}", service["command"], image_environment() | own, writable)
+            arguments = [*service.get("entrypoint", ["widerow"])[1:], *service["command"]]
+            yield Process(f"compose {name}", arguments, image_environment() | own, writable)
 
 
 def _of_systemd() -> Iterator[Process]:

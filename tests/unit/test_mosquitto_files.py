@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from deployment import compose
 from widerow.cli.main import app
 from widerow.config import Config, Mqtt, Store
 from widerow.ingest.mqtt.mosquitto import (
@@ -54,11 +55,13 @@ def test_the_name_of_a_user_tells_whose_it_is() -> None:
 
 
 def test_the_shipped_files_are_those_that_are_tested() -> None:
-    certificates = Path("/etc/mosquitto/certs")
-    listener = Listener(
-        port=8883, cert=certificates / "broker.pem", key=certificates / "broker.key", ca=certificates / "ca.pem"
-    )
-    text = configuration(Path("/etc/mosquitto/widerow"), Path("/var/lib/mosquitto"), listener)
+    # They are as compose's own `users` would write them.
+    given = {
+        name: Path(value)
+        for name, _, value in (text.partition("=") for text in compose()["services"]["users"]["entrypoint"])
+    }
+    listener = Listener(port=8883, cert=given["--tls-cert"], key=given["--tls-key"], ca=given["--tls-ca"])
+    text = configuration(given["--out"], given["--data"], listener)
     assert (SHIPPED / "mosquitto.conf").read_text() == text
     users = [User(), User("acme"), User("acme", "press-7"), User("acme", "Conveyor/Batch Qty")]
     assert (SHIPPED / "acl").read_text() == access(users, Topics.of(Mqtt()))
