@@ -151,6 +151,7 @@ def _of_kubernetes() -> Iterator[Process]:
             environment = image_environment()
             for source in container["envFrom"]:
                 environment |= maps[source["configMapRef"]["name"]] if "configMapRef" in source else {}
+            environment |= {one["name"]: one["valueFrom"]["secretKeyRef"]["key"] for one in container.get("env", [])}
             arguments = [expanded(text, environment) for text in container["args"]]
             yield Process(f"kubernetes {name}", arguments, environment, [m["mountPath"] for m in container["volumeMounts"]])
 

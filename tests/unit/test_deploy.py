@@ -39,6 +39,7 @@ from servers.cassandra import VERSION as CASSANDRA
 from servers.kafka import VERSION as KAFKA
 from widerow import __version__
 from widerow.cli.main import app
+from widerow.cli.mqtt import GATEWAY_ENV
 from widerow.config import Config, build
 from widerow.ingest.mqtt.mosquitto import GATEWAY, matches, read_passwords
 from widerow.server.routes import ROUTES
@@ -99,6 +100,22 @@ def test_a_store_on_disk_is_in_a_folder_that_can_be_written(process: Process) ->
     options = dict(zip(process.arguments, process.arguments[1:], strict=False))
     kind, _, path = options.get("--store", process.environment.get("WIDEROW_STORE_URL", "")).partition(":")
     assert kind == "cassandra" or path in process.writable
+
+
+def test_gateways_do_not_start_without_a_secret_group_and_client_id() -> None:
+    """docs/deploy/mosquitto.md: whoever knows them can take messages away, and those that are not given can be guessed."""
+    secrets = {f"WIDEROW_MQTT_{name}" for name in ("PASSWORD", "GROUP", "CLIENT_ID")}
+    given = compose()["services"]["gateway"]["environment"]
+    assert {name for name, value in given.items() if value.startswith("${") and ":?" in value} == secrets
+    (container,) = dict(pods())["widerow-gateway"]["containers"]
+    needed = {one["name"]: one["valueFrom"]["secretKeyRef"] for one in container["env"]}
+    assert needed == {name: {"name": "widerow-mqtt", "key": name} for name in secrets}
+    # Without a dash before it the file must be there. `widerow mqtt config` writes it.
+    files = unit(DEPLOY / "systemd" / "widerow-gateway.service")["EnvironmentFile"]
+    assert files == ["/etc/widerow/widerow.env", f"/etc/widerow/{GATEWAY_ENV}"]
+    for process in ALL:
+        if process.arguments[0] != "gateway":
+            assert not secrets & set(process.environment), f"{process.where} need not know them"
 
 
 # -- health
