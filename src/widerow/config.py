@@ -27,7 +27,9 @@ def _setting(default: Any, doc: str, *, low: float | None = None, high: float | 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Http:
-    host: str = _setting("127.0.0.1", "Address to listen on. `0.0.0.0` for all; put TLS in front of it then.")
+    host: str = _setting(
+        "127.0.0.1", "Address to listen on. `0.0.0.0` for all; set `http.tls_cert` then, or put TLS in front of it."
+    )
     port: int = _setting(8080, "Port to listen on; 0 picks a free one.", low=0, high=65535)
     max_body_mib: int = _setting(32, "Largest request body, before and after decompression.", low=1, high=1024)
     max_points: int = _setting(
