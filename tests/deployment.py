@@ -126,7 +126,8 @@ def _of_compose() -> Iterator[Process]:
             # A volume is NAME:FOLDER, a tmpfs FOLDER:OPTIONS.
             parts = [mount.split(":") for mount in mounts if not mount.endswith(":ro")]
             writable = [part[0] if part[0].startswith("/") else part[1] for part in parts]
-            yield Process(f"compose {name}", service["command"], image_environment() | own, writable)
+            arguments = [*service.get("entrypoint", ["widerow"])[1:], *service["command"]]
+            yield Process(f"compose {name}", arguments, image_environment() | own, writable)
 
 
 def _of_systemd() -> Iterator[Process]:
@@ -150,6 +151,7 @@ def _of_kubernetes() -> Iterator[Process]:
             environment = image_environment()
             for source in container["envFrom"]:
                 environment |= maps[source["configMapRef"]["name"]] if "configMapRef" in source else {}
+            environment |= {one["name"]: one["valueFrom"]["secretKeyRef"]["key"] for one in container.get("env", [])}
             arguments = [expanded(text, environment) for text in container["args"]]
             yield Process(f"kubernetes {name}", arguments, environment, [m["mountPath"] for m in container["volumeMounts"]])
 

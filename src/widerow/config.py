@@ -27,7 +27,9 @@ def _setting(default: Any, doc: str, *, low: float | None = None, high: float | 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Http:
-    host: str = _setting("127.0.0.1", "Address to listen on. `0.0.0.0` for all; put TLS in front of it then.")
+    host: str = _setting(
+        "127.0.0.1", "Address to listen on. `0.0.0.0` for all; set `http.tls_cert` then, or put TLS in front of it."
+    )
     port: int = _setting(8080, "Port to listen on; 0 picks a free one.", low=0, high=65535)
     max_body_mib: int = _setting(32, "Largest request body, before and after decompression.", low=1, high=1024)
     max_points: int = _setting(
@@ -305,7 +307,9 @@ class Mqtt:
     username: str = _setting("", "User name, where the broker asks for one and the URL has none.")
     password: str = _setting("", "Password. Better given by the environment than by a file.")
     client_id: str = _setting(
-        "", "Name of the session at the broker: it stays the same, and each process has its own. `widerow-HOST` otherwise."
+        "",
+        "Name of the session at the broker: it stays the same, and each process has its own. `{host}` in it stands for the "
+        "host's name. `widerow-{host}` otherwise.",
     )
     group: str = _setting(
         "widerow",

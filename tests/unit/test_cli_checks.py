@@ -81,3 +81,4 @@ def test_files_versions_and_settings() -> None:
     verdict(checks.check_version("1.0", "1.1"), Verdict.WARN)
     verdict(checks.check_settings(build({}, {})), Verdict.OK)
     verdict(checks.check_settings(build({"http": {"host": "0.0.0.0"}}, {})), Verdict.WARN)
+    verdict(checks.check_settings(build({"http": {"host": "0.0.0.0", "tls_cert": "server.pem"}}, {})), Verdict.OK)

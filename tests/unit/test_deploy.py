@@ -14,6 +14,7 @@ import tomllib
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import typer.main
@@ -27,6 +28,7 @@ from deployment import (
     compose,
     containerfile,
     documents,
+    environment_file,
     image_environment,
     manifests,
     pods,
@@ -37,7 +39,9 @@ from servers.cassandra import VERSION as CASSANDRA
 from servers.kafka import VERSION as KAFKA
 from widerow import __version__
 from widerow.cli.main import app
+from widerow.cli.mqtt import GATEWAY_ENV
 from widerow.config import Config, build
+from widerow.ingest.mqtt.mosquitto import GATEWAY, matches, read_passwords
 from widerow.server.routes import ROUTES
 
 ALL = processes()
@@ -45,6 +49,8 @@ SERVING = {"serve", "gateway", "worker", "api"}
 """Commands that listen, and do not end."""
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SETTINGS = {f"WIDEROW_{part.name}_{s.name}".upper() for part in fields(Config) for s in fields(part.default_factory)}  # type: ignore[arg-type]
+MADE = {"broker"}
+"""Folders that the steps at the top of compose.yaml make."""
 FOLDERS = {path.name for path in DEPLOY.iterdir() if path.is_dir()}
 each = pytest.mark.parametrize("process", ALL, ids=lambda process: process.where)
 
@@ -94,6 +100,22 @@ def test_a_store_on_disk_is_in_a_folder_that_can_be_written(process: Process) ->
     options = dict(zip(process.arguments, process.arguments[1:], strict=False))
     kind, _, path = options.get("--store", process.environment.get("WIDEROW_STORE_URL", "")).partition(":")
     assert kind == "cassandra" or path in process.writable
+
+
+def test_gateways_do_not_start_without_a_secret_group_and_client_id() -> None:
+    """docs/deploy/mosquitto.md: whoever knows them can take messages away, and those that are not given can be guessed."""
+    secrets = {f"WIDEROW_MQTT_{name}" for name in ("PASSWORD", "GROUP", "CLIENT_ID")}
+    given = compose()["services"]["gateway"]["environment"]
+    assert {name for name, value in given.items() if value.startswith("${") and ":?" in value} == secrets
+    (container,) = dict(pods())["widerow-gateway"]["containers"]
+    needed = {one["name"]: one["valueFrom"]["secretKeyRef"] for one in container["env"]}
+    assert needed == {name: {"name": "widerow-mqtt", "key": name} for name in secrets}
+    # Without a dash before it the file must be there. `widerow mqtt config` writes it.
+    files = unit(DEPLOY / "systemd" / "widerow-gateway.service")["EnvironmentFile"]
+    assert files == ["/etc/widerow/widerow.env", f"/etc/widerow/{GATEWAY_ENV}"]
+    for process in ALL:
+        if process.arguments[0] != "gateway":
+            assert not secrets & set(process.environment), f"{process.where} need not know them"
 
 
 # -- health
@@ -190,7 +212,61 @@ def test_compose_waits_for_services_and_mounts_volumes_that_exist() -> None:
     for name, service in said["services"].items():
         assert set(service.get("depends_on", {})) <= set(said["services"]), name
         for source in [mount.split(":")[0] for mount in service.get("volumes", [])]:
-            assert source in said["volumes"] or Path(source).parts[0] in FOLDERS, f"{name}: {source}"
+            assert source in said["volumes"] or Path(source).parts[0] in FOLDERS | MADE, f"{name}: {source}"
+    ignored = (ROOT / ".gitignore").read_text().splitlines()
+    assert {f"/deploy/{folder}/" for folder in MADE} | {"/deploy/.env", "/deploy/ca.key"} <= set(ignored)
+
+
+def test_the_broker_of_compose_finds_its_files_and_writes_where_its_user_may() -> None:
+    service = compose()["services"]["mosquitto"]
+    mounts = dict(mount.split(":")[:2] for mount in service["volumes"])
+    lines = (DEPLOY / "mosquitto" / "mosquitto.conf").read_text().splitlines()
+    named = {name: Path(value) for name, _, value in (line.partition(" ") for line in lines) if value.startswith("/")}
+    # The image makes this folder for its user 1883; in others that user may not write.
+    assert named.pop("persistence_location") == Path(mounts["mosquitto"]) == Path("/mosquitto/data")
+    assert service["user"] == "1883:1883"
+    for name, path in named.items():
+        assert path.is_relative_to(mounts["./broker"]), name
+    assert service["command"][-1] == f"{mounts['./broker']}/mosquitto.conf"
+
+
+def test_the_steps_before_compose_are_the_same_in_its_file_and_on_its_page() -> None:
+    head = (DEPLOY / "compose.yaml").read_text().split("\nname: ", 1)[0]
+    in_file = re.findall(r"^#     (.+)$", head, re.MULTILINE)
+    section = (
+        (ROOT / "docs/deploy/pipeline.md").read_text().split("## On one machine, with compose", 1)[1].split("\n## ", 1)[0]
+    )
+    on_page = [line for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL) for line in block.splitlines()]
+    assert in_file == on_page
+
+
+@pytest.mark.skipif(shutil.which("mosquitto_passwd") is None, reason="mosquitto_passwd is not installed")
+def test_the_steps_before_compose_make_what_it_needs(tmp_path: Path) -> None:
+    head = (DEPLOY / "compose.yaml").read_text().split("\nname: ", 1)[0]
+    steps = "\n".join(re.findall(r"^#     (.+)$", head, re.MULTILINE)).split("docker compose", 1)[0]
+    # There is no container engine: the tool of the image is taken from this machine. And nothing is given away.
+    docker = 'docker() { shift 5; "$1" "$2" ".$3"; }\nsudo() { echo "$@" > sudo; }\n'
+    shutil.copytree(DEPLOY, tmp_path / "deploy", ignore=shutil.ignore_patterns(*MADE, ".env", "ca.key"))
+    subprocess.run(["sh", "-euc", docker + steps], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    folder = tmp_path / "deploy"
+    assert (folder / "sudo").read_text() == "chown -R 1883:1883 broker\n"
+    files = [path.relative_to(folder) for path in (folder / "broker").rglob("*") if path.is_file()]
+    readable = {str(path) for path in files if (folder / path).stat().st_mode & 0o077}
+    assert (len(files), readable) == (6, {"broker/certs/ca.pem"})
+
+    made = environment_file(folder / ".env")
+    assert set(made) == set(environment_file(folder / "example.env"))
+    assert (folder / ".env").stat().st_mode & 0o077 == 0
+    assert made["MQTT_CLIENT_ID"].endswith("-{host}")
+    (entry,) = read_passwords((folder / "broker" / "passwd").read_text()).items()
+    assert entry[0] == GATEWAY
+    assert matches(made["MQTT_PASSWORD"], entry[1])
+
+    certificates = folder / "broker" / "certs"
+    ours = compose()["services"]["gateway"]["environment"]["WIDEROW_MQTT_URL"]
+    name = urlsplit(ours).hostname
+    check = ["openssl", "verify", "-x509_strict", "-verify_hostname", name, "-CAfile", "ca.pem", "broker.pem"]
+    subprocess.run(check, cwd=certificates, check=True, capture_output=True, timeout=60)
 
 
 def test_compose_runs_the_versions_that_are_tested() -> None:

@@ -134,6 +134,31 @@ def test_every_command_is_documented() -> None:
     assert documented == set(commands())
 
 
+def test_every_command_is_in_the_table_at_the_top_with_what_it_has() -> None:
+    rows = dict(re.findall(r"^\| \[`widerow (\w+)`\]\(#widerow-\w+\) \| (.+) \|$", page("reference/cli.md"), re.MULTILINE))
+    groups = {name: set(child.commands) for name, child in top_level().items() if hasattr(child, "commands")}
+    assert set(rows) == set(top_level())
+    for name, commands_of_it in groups.items():
+        assert set(re.findall(r"`(\w+)`", rows[name])) == commands_of_it, name
+
+
+def test_every_option_is_documented() -> None:
+    def named(text: str) -> set[str]:
+        """`--verify` and `--no-verify` are one."""
+        return {option.replace("--no-", "--") for option in re.findall(r"--[a-z][a-z-]+", text)}
+
+    text = page("reference/cli.md")
+    everywhere = named(section(text, "Whom a command speaks to") + section(text, "Output")) | {"--help"}
+    for command, options in commands().items():
+        said = named(section(text, f"`{' '.join(command.split()[:2])}`"))
+        assert named(" ".join(options)) - everywhere - said == set(), command
+
+
+def top_level() -> dict[str, Any]:
+    found: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    return found
+
+
 def test_every_option_of_the_documented_commands_exists() -> None:
     known = {option for options in commands().values() for option in options} | {"--version", "--help"}
     for path in PAGES:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from deployment import compose
 from widerow.cli.main import app
 from widerow.config import Config, Mqtt, Store
 from widerow.ingest.mqtt.mosquitto import (
@@ -54,11 +55,13 @@ def test_the_name_of_a_user_tells_whose_it_is() -> None:
 
 
 def test_the_shipped_files_are_those_that_are_tested() -> None:
-    certificates = Path("/etc/mosquitto/certs")
-    listener = Listener(
-        port=8883, cert=certificates / "broker.pem", key=certificates / "broker.key", ca=certificates / "ca.pem"
-    )
-    text = configuration(Path("/etc/mosquitto/widerow"), Path("/var/lib/mosquitto"), listener)
+    # They are as compose's own `users` would write them.
+    given = {
+        name: Path(value)
+        for name, _, value in (text.partition("=") for text in compose()["services"]["users"]["entrypoint"])
+    }
+    listener = Listener(port=8883, cert=given["--tls-cert"], key=given["--tls-key"], ca=given["--tls-ca"])
+    text = configuration(given["--out"], given["--data"], listener)
     assert (SHIPPED / "mosquitto.conf").read_text() == text
     users = [User(), User("acme"), User("acme", "press-7"), User("acme", "Conveyor/Batch Qty")]
     assert (SHIPPED / "acl").read_text() == access(users, Topics.of(Mqtt()))
@@ -180,6 +183,32 @@ def test_which_devices_get_users(store: str, tmp_path: Path) -> None:
     check("nosuch")
 
 
+def test_paths_are_written_as_the_broker_sees_them(store: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (out / "certs").mkdir(parents=True)
+    files = {"--tls-cert": out / "certs" / "broker.pem", "--tls-key": out / "broker.key", "--tls-ca": tmp_path / "ca.pem"}
+    for path in files.values():
+        path.touch()
+    given = [text for option, path in files.items() for text in (option, str(path))]
+
+    def paths(*options: str) -> dict[str, str]:
+        made(store, out, *given, *options)
+        lines = (out / "mosquitto.conf").read_text().splitlines()
+        return {name: value for name, _, value in (line.partition(" ") for line in lines) if value.startswith("/")}
+
+    for seen, options in ((str(out), ()), ("/broker", ("--as", "/broker", "--data", "/mosquitto/data"))):
+        assert paths(*options) == {
+            "certfile": f"{seen}/certs/broker.pem",
+            "keyfile": f"{seen}/broker.key",
+            "cafile": str(tmp_path / "ca.pem"),
+            "password_file": f"{seen}/passwd",
+            "acl_file": f"{seen}/acl",
+            "persistence_location": "/mosquitto/data/" if options else "/var/lib/mosquitto/",
+        }
+    # The gateway's file is the gateway's: it is not in the container.
+    assert f"WIDEROW_MQTT_TLS_CA={tmp_path / 'ca.pem'}\n" in (out / "gateway.env").read_text()
+
+
 def test_without_a_certificate_it_listens_on_this_machine_only(store: str, tmp_path: Path) -> None:
     made(store, tmp_path)
     assert "\nlistener 1883 127.0.0.1\n" in (tmp_path / "mosquitto.conf").read_text()
@@ -194,6 +223,7 @@ def test_what_is_put_wrongly_changes_nothing(store: str, tmp_path: Path) -> None
 
     check("--tls-cert and --tls-key", "--tls-cert", __file__)
     check("there is no file", "--tls-cert", "nosuch.pem", "--tls-key", "nosuch.key")
+    check("--as broker", "--as", "broker")
     check("there is no tenant nosuch", "--tenant", "nosuch")
     check("there is no user nosuch", "--rotate", "nosuch")
 

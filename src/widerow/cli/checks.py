@@ -139,12 +139,12 @@ def check_version(ours: str, theirs: str) -> Check:
 
 def check_settings(config: Config) -> Check:
     """What is allowed, and still seldom meant."""
-    if config.http.host not in ("127.0.0.1", "::1", "localhost"):
+    if config.http.host not in ("127.0.0.1", "::1", "localhost") and not config.http.tls_cert:
         return Check(
             "configuration",
             Verdict.WARN,
             f"http.host is {config.http.host}: tokens cross the network as they are",
-            "put a proxy with TLS in front",
+            "set http.tls_cert, or put a proxy with TLS in front",
         )
     if config.pipeline.max_tenant_in_flight_mib > config.pipeline.max_in_flight_mib:
         return Check(

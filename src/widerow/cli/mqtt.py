@@ -43,6 +43,15 @@ _COLUMNS = ("user", "password", "tenant", "device")
 def config(
     session: Session,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to write to.", show_default=False)],
+    seen_as: Annotated[
+        Path | None,
+        typer.Option(
+            "--as",
+            metavar="DIR",
+            help="What the broker calls that folder, if it runs in a container.",
+            show_default=False,
+        ),
+    ] = None,
     tenants: Annotated[
         list[str] | None,
         typer.Option("--tenant", metavar="NAME", help="Only for this one; several times for several. All otherwise."),
@@ -74,9 +83,9 @@ def config(
         Path | None,
         typer.Option("--tls-ca", metavar="FILE", help="The authority that signed --tls-cert.", show_default=False),
     ] = None,
-    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="Where the broker keeps what waits in it.")] = Path(
-        "/var/lib/mosquitto"
-    ),
+    data: Annotated[
+        Path, typer.Option("--data", metavar="DIR", help="Where the broker keeps what waits in it, as it calls that.")
+    ] = Path("/var/lib/mosquitto"),
 ) -> None:
     """Write mosquitto's configuration, access rules and passwords, and new credentials for those who have none.
 
@@ -90,7 +99,9 @@ def config(
         port=port or (8883 if tls_cert else 1883), cert=_absolute(tls_cert), key=_absolute(tls_key), ca=_absolute(tls_ca)
     )
     folder = out.absolute()
-    for path in (folder, data, *filter(None, (listener.cert, listener.key, listener.ca))):
+    if seen_as is not None and not seen_as.is_absolute():
+        raise Misused(f"--as {seen_as}: give the whole path, from / on")
+    for path in filter(None, (folder, seen_as, data, listener.cert, listener.key, listener.ca)):
         if "\n" in str(path):
             raise Misused(f"{str(path)!r}: mosquitto cannot be told of a path with a line break")
     topics = mosquitto.Topics.of(session.config.mqtt)
@@ -110,7 +121,8 @@ def config(
             )
         _replace(folder / PASSWORDS, mosquitto.write_passwords(plan.entries), _SECRET)
         _replace(folder / ACCESS, mosquitto.access(users, topics), _PUBLIC)
-        _replace(folder / CONFIGURATION, mosquitto.configuration(folder, data, listener), _PUBLIC)
+        seen = seen_as or folder
+        _replace(folder / CONFIGURATION, mosquitto.configuration(seen, data, listener.moved(folder, seen)), _PUBLIC)
     if plan.removed:
         output.note(f"no longer in the catalog, and removed: {output.printable(', '.join(plan.removed))}")
     session.done(
@@ -194,7 +206,7 @@ def _csv(rows: list[tuple[str, ...]]) -> str:
 
 
 def _gateway_env(before: str, password: str, ca: Path | None, entries: dict[str, str]) -> str:
-    """The environment of the gateway. Its session has a name nobody can guess, made once: it is what waits in the broker."""
+    """The environment of gateways. Sessions have names nobody can guess, made once: by them what waits is found."""
     from widerow.ingest.mqtt.mosquitto import GATEWAY  # noqa: PLC0415
 
     names = {line.partition("=")[0]: line for line in before.splitlines() if "=" in line and not line.startswith("#")}
@@ -205,12 +217,12 @@ def _gateway_env(before: str, password: str, ca: Path | None, entries: dict[str,
     if ca is not None:
         lines["WIDEROW_MQTT_TLS_CA"] = f"WIDEROW_MQTT_TLS_CA={ca}"
     if GATEWAY not in entries:
-        for name in ("GROUP", "CLIENT_ID"):
-            lines[f"WIDEROW_MQTT_{name}"] = f"WIDEROW_MQTT_{name}=widerow-{secrets.token_hex(12)}"
+        lines["WIDEROW_MQTT_GROUP"] = f"WIDEROW_MQTT_GROUP=widerow-{secrets.token_hex(12)}"
+        lines["WIDEROW_MQTT_CLIENT_ID"] = f"WIDEROW_MQTT_CLIENT_ID=widerow-{secrets.token_hex(12)}-{{host}}"
     return "\n".join(
         [
             "# For `widerow gateway` or `widerow serve --mqtt`. Group and client id are as secret as the password: whoever",
-            "# knows them can take messages away. Of several gateways each adds something of its own to the client id.",
+            "# knows them can take messages away. {host} stands for a gateway's host: each has its own session.",
             *lines.values(),
             "",
         ]

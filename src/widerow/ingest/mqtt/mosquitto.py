@@ -80,6 +80,14 @@ class Listener:
     key: Path | None = None
     ca: Path | None = None
 
+    def moved(self, folder: Path, to: Path) -> Listener:
+        """With the files that are below `folder` below `to`; others stay where they are."""
+        cert, key, ca = (
+            to / path.relative_to(folder) if path and path.is_relative_to(folder) else path
+            for path in (self.cert, self.key, self.ca)
+        )
+        return Listener(port=self.port, cert=cert, key=key, ca=ca)
+
     def lines(self) -> str:
         if self.cert is None:
             return (
@@ -93,7 +101,9 @@ class Listener:
 
 
 def configuration(folder: Path, data: Path, listener: Listener) -> str:
-    """The text of mosquitto.conf. The files of who may do what are in `folder`; `data` is the broker's own."""
+    """The text of mosquitto.conf. The files of who may do what are in `folder`; `data` is the broker's own. All paths are as
+    the broker sees them.
+    """
     return f"""\
 # Mosquitto as the broker in front of Widerow. Written by `widerow mqtt config`; changes are lost when that runs again.
 # What each choice means, and what the broker can lose with it: docs/deploy/mosquitto.md.
@@ -106,7 +116,8 @@ acl_file {folder}/acl
 
 # Messages that wait for a gateway are in memory, and written to the disk as a whole every 10 seconds. A publisher is told
 # that its message arrived before that. So a crash of the broker or its machine loses what came since, was acknowledged, and
-# had not yet been acknowledged by a gateway. A clean stop loses nothing.
+# had not yet been acknowledged by a gateway. A clean stop keeps all that waits. After any stop, shared subscriptions are
+# forgotten: what is published before a gateway with a group is back goes to nobody.
 persistence true
 persistence_location {data}/
 autosave_on_changes false

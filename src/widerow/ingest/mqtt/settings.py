@@ -42,7 +42,7 @@ def client_settings(config: Mqtt, telemetry: Template, status: Template) -> Clie
     return ClientSettings(
         host=url.hostname,
         port=port or _PORTS[url.scheme],
-        client_id=config.client_id or f"widerow-{socket.gethostname()}",
+        client_id=(config.client_id or "widerow-{host}").replace("{host}", socket.gethostname()),
         subscriptions=(
             Subscription(telemetry.filter(config.group) if config.group else telemetry.filter()),
             Subscription(status.filter(), retain_handling=_IF_NEW),
