@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from threading import Event, Thread
+from threading import Event, Thread, Timer
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from servers.fixtures import had
 from servers.kafka import Kafka
 from servers.mosquitto import program
-from system.kafka_path import Path, kafka_path, until
+from system.kafka_path import Path, fail_for_good, kafka_path, until
 from widerow.codec.decoded import Decoded
 from widerow.codec.json import JsonDecoder
 from widerow.config import Config, Store
@@ -122,6 +122,22 @@ def test_without_a_broker_nothing_is_acknowledged_and_with_one_again_everything_
         finally:
             kafka.start()
         until(lambda: path.send([[path.report("d", 3)]])[0].accepted == 1)  # it takes a moment to find it again
+
+
+def test_a_producer_that_has_failed_for_good_fails_what_it_has_and_another_takes_its_place(kafka: Kafka) -> None:
+    with kafka_path(kafka, linger_ms=1000) as path:
+
+        def check_it_fails_once() -> None:
+            (outcome,) = path.send([[path.report("d", 1)]], timeout_s=10)
+            assert (type(outcome.error), outcome.accepted) == (Unavailable, 0)
+            assert path.send([[path.report("d", 2)]])[0].accepted == 1
+
+        assert path.send([[path.report("d", 0)]])[0].accepted == 1
+        fail_for_good(path.sink.sender.producer)
+        check_it_fails_once()
+        while_a_message_waits_for_company = Timer(0.3, fail_for_good, [path.sink.sender.producer])
+        while_a_message_waits_for_company.start()
+        check_it_fails_once()
 
 
 def test_a_front_refuses_unknown_devices_and_registers_none(kafka: Kafka) -> None:
@@ -290,20 +306,35 @@ def _count(path: Path, event: str) -> float:
 # -- rollups out
 
 
-def test_hours_that_were_rolled_go_out_and_go_again_if_kafka_did_not_take_them(kafka: Kafka) -> None:
+def _not_now(_out: RollupsOut) -> None:
+    raise Unavailable("not now")
+
+
+def _never_again(out: RollupsOut) -> None:
+    fail_for_good(out.sender.producer)
+
+
+@pytest.mark.parametrize("trouble", [_not_now, _never_again])
+def test_hours_that_were_rolled_go_out_and_go_again_if_kafka_did_not_take_them(
+    kafka: Kafka, trouble: Callable[[RollupsOut], None]
+) -> None:
+    topic = f"out{trouble.__name__}"
     settings = KafkaConfig(
-        brokers=kafka.address, topic="out.live", backfill_topic="out.late", rollups_topic="out.hours", partitions=3
+        brokers=kafka.address,
+        topic=f"{topic}.live",
+        backfill_topic=f"{topic}.late",
+        rollups_topic=f"{topic}.hours",
+        partitions=3,
     )
     ensure_topics(settings, create=True)
-    refuses = [True]
+    troubles = [trouble]
 
     def told(counters: Counters) -> Callable[[Tenant, Rows], None]:
         out = RollupsOut(settings, counters)
 
         def tell(tenant: Tenant, hours: Rows) -> None:
-            if refuses:
-                refuses.pop()
-                raise Unavailable("not now")
+            if troubles:
+                troubles.pop()(out)
             out(tenant, hours)
 
         return tell
@@ -326,7 +357,7 @@ def test_hours_that_were_rolled_go_out_and_go_again_if_kafka_did_not_take_them(k
             for _ in range(2):
                 with suppress(Unavailable):
                     service.pyramid.roller.roll(tenant, unit)
-    found = {message.key(): json.loads(message.value() or b"") for message in messages(kafka, "out.hours", 2)}
+    found = {message.key(): json.loads(message.value() or b"") for message in messages(kafka, settings.rollups_topic, 2)}
     assert set(found) == {b"acme/a", b"acme/b"}
     said = found[b"acme/a"]
     assert (said["device"], said["level"], said["start"]) == ("a", "hour", format_time(hour_us))
