@@ -273,6 +273,19 @@ def test_what_a_worker_refuses_is_kept_and_sent_again_after_the_fix(kafka: Kafka
         assert path.letters() == []
 
 
+def test_what_a_front_acknowledged_is_stored_also_if_its_tenant_was_a_stranger_a_moment_ago(kafka: Kafka) -> None:
+    with kafka_path(kafka) as path, path.worker():
+        topic, skipped = path.config.kafka.topic, path.service.counters.kafka_skipped
+        kcat(kafka, "-P", "-t", topic, "-K", "|", given='newcomer/d|{"values": {"x": 1}}\n')
+        until(lambda: skipped.labels(topic, "unknown-tenant")._value.get() == 1)
+        path.tenant = path.service.catalog.tenants.create(Tenant(name="newcomer"))
+        assert path.send([[path.report("d", 2)]])[0].accepted == 1
+        until(lambda: path.lag() == 0)
+        assert path.stored("d") == [2]
+        kcat(kafka, "-P", "-t", topic, "-K", "|", given='newcomer/d|{"values": {"x": 3}}\n')  # now known to all
+        until(lambda: path.stored("d") == [2, 3])
+
+
 def test_a_message_that_a_decoder_fails_on_is_filed_and_its_neighbours_are_stored(
     kafka: Kafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -220,7 +220,7 @@ class Stream:
             self._later(pack, ahead_us / SECOND)  # a front's clock is ahead of ours
             return
         try:
-            tenant = self._known(pack.tenant)
+            tenant = self._known(pack.tenant, ours=bool(pack.sent_us))
             if tenant is None:
                 self._pass_over(pack)
                 return
@@ -236,18 +236,22 @@ class Stream:
         except WiderowError as error:
             self._try_again(pack, error)
 
-    def _known(self, name: str) -> Tenant | None:
-        """The tenant; None if there is none. Who does not exist is asked for now and then only."""
+    def _known(self, name: str, *, ours: bool) -> Tenant | None:
+        """The tenant; None if there is none. Who does not exist is asked for now and then only; but always for what is
+        `ours`: a front that made and acknowledged a message has seen its tenant, perhaps a moment after we had not.
+        """
         now_s = time.monotonic()
-        if now_s < self._strangers.get(name, 0.0):
+        if not ours and now_s < self._strangers.get(name, 0.0):
             return None
         try:
-            return self._tenant(check_tenant(name))
+            tenant = self._tenant(check_tenant(name))
         except Rejected:
             if len(self._strangers) >= _MOST_STRANGERS:
                 self._strangers.clear()
             self._strangers[name] = now_s + _STRANGER_S
             return None
+        self._strangers.pop(name, None)
+        return tenant
 
     def _pass_over(self, pack: Pack) -> None:
         code = "unknown-tenant" if pack.tenant else "no-tenant"
