@@ -33,7 +33,7 @@ from widerow.model.device import Device
 from widerow.model.errors import ConfigError, Unavailable
 from widerow.model.names import Names
 from widerow.model.tenant import Tenant
-from widerow.model.times import DAY, HOUR, SECOND, format_time
+from widerow.model.times import DAY, HOUR, MS, SECOND, TimeSpan, format_time
 from widerow.ops.counters import Counters
 from widerow.pipeline.job import Job, Lane
 from widerow.service import Service
@@ -185,6 +185,25 @@ def test_what_was_not_committed_comes_again_and_changes_nothing(kafka: Kafka) ->
             with again.worker():
                 until(lambda: again.lag() == 0)  # noqa: B023
         assert [path.stored(f"d{i}") for i in range(10)] == [[i] for i in range(10)]
+
+
+def test_a_message_that_is_ahead_of_our_clock_has_its_own_time_as_often_as_it_comes(kafka: Kafka) -> None:
+    with kafka_path(kafka) as path:
+        stamp_ms = path.service.clock.now_us() // MS + 3000
+        producer = Producer({"bootstrap.servers": kafka.address})
+        producer.produce(path.config.kafka.topic, b'{"values": {"x": 1}}', b"acme/d", timestamp=stamp_ms)
+        assert producer.flush(20) == 0
+        done_us = []
+        for group in ("first", "second"):
+            again = replace(path, config=replace(path.config, kafka=replace(path.config.kafka, group=group)))
+            with again.worker():
+                until(lambda: again.lag() == 0)  # noqa: B023
+            done_us.append(path.service.clock.now_us())
+            until(lambda: path.service.clock.now_us() > stamp_ms * MS)
+        span = TimeSpan(0, stamp_ms * MS + HOUR)
+        points = path.service.queries.series(path.tenant, "d", span=span, limit=10).points
+        assert (points.time_us.tolist(), points.number.tolist()) == ([stamp_ms * MS], [1])
+        assert done_us[0] >= stamp_ms * MS
 
 
 def test_while_the_store_fails_nothing_is_skipped_and_memory_is_bounded(
