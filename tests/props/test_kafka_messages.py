@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reference.murmur2 import murmur2
+from widerow.codec.arrow import encode_arrow
 from widerow.codec.json import JsonDecoder
-from widerow.ingest.kafka.message import ARROW, JSON, Outgoing, messages_of
+from widerow.ingest.kafka.message import ARROW, FORMAT, JSON, VERSION, Header, Outgoing, messages_of
 from widerow.ingest.kafka.offsets import Line
 from widerow.ingest.kafka.partition import key_of, partitions_of
-from widerow.ingest.kafka.receive import PACK_MESSAGES, Incoming, Pack, Receiver, packs_of
+from widerow.ingest.kafka.receive import MOST_AHEAD_US, PACK_MESSAGES, Incoming, Pack, Receiver, incoming, packs_of
 from widerow.model.batch import Report, batch_of, reports_of
 from widerow.model.names import Names
 from widerow.model.times import HOUR, MS, SECOND, ManualClock
@@ -39,7 +43,7 @@ def pack_of(values: list[bytes], form: bytes, devices: list[str] | None = None, 
     line = Line("t", 0)
     devices = devices or [""] * len(values)
     messages = [
-        Incoming(line.take(i, len(value)), value, form, "acme", device, stamp_us + i * MS, 0)
+        Incoming(line.take(i, len(value)), value, form, "acme", device, stamp_us + i * MS, 0, stamp_us + i * MS)
         for i, (value, device) in enumerate(zip(values, devices, strict=True))
     ]
     (pack,) = packs_of(messages, Lane.LIVE)
@@ -148,6 +152,72 @@ def test_json_of_many_messages_is_what_each_would_be_alone(told: list[list[tuple
     assert reports_of(decoded.batch) == want
 
 
+def taken(stamps_us: list[int], now_us: int, value: bytes = b'{"values":{"x":1}}', *headers: Header) -> list[Incoming]:
+    """What a worker whose clock says `now_us` takes."""
+    line = Line("t", 0)
+    return [
+        incoming(
+            Message(key=b"acme/d", value=value, headers=[*headers], timestamp=(TIMESTAMP_CREATE_TIME, stamp_us // MS)),
+            line.take(i, 1),
+            now_us,
+        )
+        for i, stamp_us in enumerate(stamps_us)
+    ]
+
+
+@given(st.lists(st.integers(-20_000, 10_000), min_size=1, max_size=5), st.integers(0, HOUR))
+def test_json_without_a_time_has_that_of_its_message_whoever_takes_it_and_when(ahead_ms: list[int], later_us: int) -> None:
+    stamps_us = [NOW + ms * MS for ms in ahead_ms]
+    want = [Report("d", stamp_us, {"x": 1.0}, {"widerow_time": "received"}, stamp_us) for stamp_us in stamps_us]
+    for now_us in (NOW, NOW + later_us):
+        (pack,) = packs_of(taken(stamps_us, now_us), Lane.LIVE)
+        assert pack.ready_us == max(stamps_us)  # so that it waits for
+        decoded = Receiver(JsonDecoder(seed=1), ManualClock(max(now_us, pack.ready_us))).decode(pack)
+        assert (reports_of(decoded.batch), decoded.refusals) == (want, ())
+
+
+def test_a_message_too_far_ahead_is_refused_and_its_neighbours_need_not_wait_for_it() -> None:
+    times = pa.array([NOW - SECOND, None], pa.timestamp("us", "UTC"))
+    columns = {"device": ["d", "d"], "time": times, "x": [1.0, 2.0]}
+    versions = {"version_us": pa.array([NOW - SECOND, None], pa.int64())}
+
+    def check(value: bytes, headers: list[Header], far_us: int, want: list[tuple[int, list[int]]]) -> None:
+        (pack,) = packs_of(taken([NOW, far_us, NOW - SECOND], NOW, value, *headers), Lane.LIVE)
+        assert pack.ready_us == NOW
+        for now_us in (NOW, NOW + SECOND):  # a moment later it is too far ahead all the same
+            decoded = Receiver(JsonDecoder(seed=1), ManualClock(now_us)).decode(pack)
+            refused = [(m.place.offset, r) for m, several in pack.refused(decoded.refusals) for r in several]
+            assert [(offset, list(r.positions)) for offset, r in refused] == want
+            assert {(r.code, "ahead of the worker's clock" in r.reason) for _, r in refused} <= {("future", True)}
+            assert len(decoded.batch) + sum(map(len, decoded.refusals)) == 3 * (1 if not headers else 2)
+
+    far_us, arrow = NOW + MOST_AHEAD_US + MS, (FORMAT, ARROW)
+    check(b'{"values":{"x":1}}', [], far_us, [(1, [])])
+    check(b'{"time":%d,"values":{"x":1}}' % (NOW // MS), [], far_us, [(1, [])])  # its version is the message's
+    check(b'{"values":{"x":1}}', [], 1 << 62, [(1, [])])
+    check(stream_of(columns), [arrow], far_us, [(1, [0, 1])])
+    check(stream_of(columns | versions), [arrow], far_us, [(1, [1])])  # the other has a version of its own
+    ours = encode_arrow(batch_of([Report("d", NOW, {"x": x}, {}, NOW) for x in (1.0, 2.0)]))
+    check(ours, [arrow, (VERSION, b"%d" % NOW)], far_us, [])  # nothing of it is from the broker's clock
+
+
+def stream_of(columns: dict[str, Any]) -> bytes:
+    table, sink = pa.table(columns), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def test_a_fronts_messages_wait_for_its_clock_and_not_for_the_brokers() -> None:
+    def check(sent_us: int, want_us: int) -> None:
+        (message,) = taken([NOW + SECOND], NOW, b"", (FORMAT, ARROW), (VERSION, b"%d" % sent_us))
+        assert message.ready_us == want_us
+
+    check(NOW, NOW)
+    check(NOW + 3 * SECOND, NOW + 3 * SECOND)
+    check(NOW + MOST_AHEAD_US + 1, 0)
+
+
 def test_what_is_wrong_with_a_json_message_is_its_own() -> None:
     values = [
         b'{"values":{"x":1}}',
@@ -173,7 +243,7 @@ def test_a_format_that_is_not_known_is_refused_with_the_name_of_the_header() -> 
 def test_packs_hold_one_tenant_and_format_and_are_bounded() -> None:
     line = Line("t", 0)
     made = [
-        Incoming(line.take(i, 1), b"{}", JSON if i % 3 else ARROW, f"t{i % 2}", "d", NOW, 0)
+        Incoming(line.take(i, 1), b"{}", JSON if i % 3 else ARROW, f"t{i % 2}", "d", NOW, 0, NOW)
         for i in range(4 * PACK_MESSAGES)
     ]
     packs = packs_of(made, Lane.BACKFILL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition, cimpl
 
 from servers.kafka import Kafka as Broker
 from widerow.codec.decoded import Decoded
@@ -40,6 +41,8 @@ class Path:
     service: Service
     tenant: Tenant
     front: Pipeline
+    sink: KafkaSink
+    """The end of the front."""
     counters: Counters
     """The front's."""
 
@@ -140,16 +143,28 @@ def kafka_path(broker: Broker, *, partitions: int = 4, create: bool = True, **ch
     clock, counters = SystemClock(), Counters()
     with Service.open(config) as service:
         devices = service.catalog.devices
+        sink = KafkaSink(config, clock, counters, lambda tenant, names, used: devices.register(tenant, names, used).codes)
         front = Pipeline(
-            KafkaSink(config, clock, counters, lambda tenant, names, used: devices.register(tenant, names, used).codes),
+            sink,
             clock,
             counters,
             PipelineSettings(max_future_us=300 * SECOND, max_in_flight_bytes=1 << 30, max_tenant_in_flight_bytes=1 << 30),
         )
         try:
-            yield Path(config, service, service.catalog.tenants.create(Tenant(name="acme")), front, counters)
+            yield Path(config, service, service.catalog.tenants.create(Tenant(name="acme")), front, sink, counters)
         finally:
             front.close()
+
+
+def fail_for_good(producer: Producer) -> None:
+    """As an idempotent one does that lost count of what it has sent: librdkafka has a function for such tests.
+
+    Python's object has the client right behind what every object begins with.
+    """
+    client = ctypes.c_void_p.from_address(id(producer) + object.__basicsize__)
+    fail = ctypes.CDLL(cimpl.__file__).rd_kafka_test_fatal_error
+    fail.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p]
+    assert fail(client, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, b"lost count") == 0
 
 
 def until(what: Callable[[], bool], within_s: float = 30.0) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from threading import Event, Thread
+from threading import Event, Thread, Timer
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from servers.fixtures import had
 from servers.kafka import Kafka
 from servers.mosquitto import program
-from system.kafka_path import Path, kafka_path, until
+from system.kafka_path import Path, fail_for_good, kafka_path, until
 from widerow.codec.decoded import Decoded
 from widerow.codec.json import JsonDecoder
 from widerow.config import Config, Store
@@ -33,7 +33,7 @@ from widerow.model.device import Device
 from widerow.model.errors import ConfigError, Unavailable
 from widerow.model.names import Names
 from widerow.model.tenant import Tenant
-from widerow.model.times import DAY, HOUR, SECOND, format_time
+from widerow.model.times import DAY, HOUR, MS, SECOND, TimeSpan, format_time
 from widerow.ops.counters import Counters
 from widerow.pipeline.job import Job, Lane
 from widerow.service import Service
@@ -124,6 +124,22 @@ def test_without_a_broker_nothing_is_acknowledged_and_with_one_again_everything_
         until(lambda: path.send([[path.report("d", 3)]])[0].accepted == 1)  # it takes a moment to find it again
 
 
+def test_a_producer_that_has_failed_for_good_fails_what_it_has_and_another_takes_its_place(kafka: Kafka) -> None:
+    with kafka_path(kafka, linger_ms=1000) as path:
+
+        def check_it_fails_once() -> None:
+            (outcome,) = path.send([[path.report("d", 1)]], timeout_s=10)
+            assert (type(outcome.error), outcome.accepted) == (Unavailable, 0)
+            assert path.send([[path.report("d", 2)]])[0].accepted == 1
+
+        assert path.send([[path.report("d", 0)]])[0].accepted == 1
+        fail_for_good(path.sink.sender.producer)
+        check_it_fails_once()
+        while_a_message_waits_for_company = Timer(0.3, fail_for_good, [path.sink.sender.producer])
+        while_a_message_waits_for_company.start()
+        check_it_fails_once()
+
+
 def test_a_front_refuses_unknown_devices_and_registers_none(kafka: Kafka) -> None:
     with kafka_path(kafka) as path:
         catalog = path.service.catalog
@@ -169,6 +185,25 @@ def test_what_was_not_committed_comes_again_and_changes_nothing(kafka: Kafka) ->
             with again.worker():
                 until(lambda: again.lag() == 0)  # noqa: B023
         assert [path.stored(f"d{i}") for i in range(10)] == [[i] for i in range(10)]
+
+
+def test_a_message_that_is_ahead_of_our_clock_has_its_own_time_as_often_as_it_comes(kafka: Kafka) -> None:
+    with kafka_path(kafka) as path:
+        stamp_ms = path.service.clock.now_us() // MS + 3000
+        producer = Producer({"bootstrap.servers": kafka.address})
+        producer.produce(path.config.kafka.topic, b'{"values": {"x": 1}}', b"acme/d", timestamp=stamp_ms)
+        assert producer.flush(20) == 0
+        done_us = []
+        for group in ("first", "second"):
+            again = replace(path, config=replace(path.config, kafka=replace(path.config.kafka, group=group)))
+            with again.worker():
+                until(lambda: again.lag() == 0)  # noqa: B023
+            done_us.append(path.service.clock.now_us())
+            until(lambda: path.service.clock.now_us() > stamp_ms * MS)
+        span = TimeSpan(0, stamp_ms * MS + HOUR)
+        points = path.service.queries.series(path.tenant, "d", span=span, limit=10).points
+        assert (points.time_us.tolist(), points.number.tolist()) == ([stamp_ms * MS], [1])
+        assert done_us[0] >= stamp_ms * MS
 
 
 def test_while_the_store_fails_nothing_is_skipped_and_memory_is_bounded(
@@ -257,6 +292,19 @@ def test_what_a_worker_refuses_is_kept_and_sent_again_after_the_fix(kafka: Kafka
         assert path.letters() == []
 
 
+def test_what_a_front_acknowledged_is_stored_also_if_its_tenant_was_a_stranger_a_moment_ago(kafka: Kafka) -> None:
+    with kafka_path(kafka) as path, path.worker():
+        topic, skipped = path.config.kafka.topic, path.service.counters.kafka_skipped
+        kcat(kafka, "-P", "-t", topic, "-K", "|", given='newcomer/d|{"values": {"x": 1}}\n')
+        until(lambda: skipped.labels(topic, "unknown-tenant")._value.get() == 1)
+        path.tenant = path.service.catalog.tenants.create(Tenant(name="newcomer"))
+        assert path.send([[path.report("d", 2)]])[0].accepted == 1
+        until(lambda: path.lag() == 0)
+        assert path.stored("d") == [2]
+        kcat(kafka, "-P", "-t", topic, "-K", "|", given='newcomer/d|{"values": {"x": 3}}\n')  # now known to all
+        until(lambda: path.stored("d") == [2, 3])
+
+
 def test_a_message_that_a_decoder_fails_on_is_filed_and_its_neighbours_are_stored(
     kafka: Kafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -290,20 +338,35 @@ def _count(path: Path, event: str) -> float:
 # -- rollups out
 
 
-def test_hours_that_were_rolled_go_out_and_go_again_if_kafka_did_not_take_them(kafka: Kafka) -> None:
+def _not_now(_out: RollupsOut) -> None:
+    raise Unavailable("not now")
+
+
+def _never_again(out: RollupsOut) -> None:
+    fail_for_good(out.sender.producer)
+
+
+@pytest.mark.parametrize("trouble", [_not_now, _never_again])
+def test_hours_that_were_rolled_go_out_and_go_again_if_kafka_did_not_take_them(
+    kafka: Kafka, trouble: Callable[[RollupsOut], None]
+) -> None:
+    topic = f"out{trouble.__name__}"
     settings = KafkaConfig(
-        brokers=kafka.address, topic="out.live", backfill_topic="out.late", rollups_topic="out.hours", partitions=3
+        brokers=kafka.address,
+        topic=f"{topic}.live",
+        backfill_topic=f"{topic}.late",
+        rollups_topic=f"{topic}.hours",
+        partitions=3,
     )
     ensure_topics(settings, create=True)
-    refuses = [True]
+    troubles = [trouble]
 
     def told(counters: Counters) -> Callable[[Tenant, Rows], None]:
         out = RollupsOut(settings, counters)
 
         def tell(tenant: Tenant, hours: Rows) -> None:
-            if refuses:
-                refuses.pop()
-                raise Unavailable("not now")
+            if troubles:
+                troubles.pop()(out)
             out(tenant, hours)
 
         return tell
@@ -326,7 +389,7 @@ def test_hours_that_were_rolled_go_out_and_go_again_if_kafka_did_not_take_them(k
             for _ in range(2):
                 with suppress(Unavailable):
                     service.pyramid.roller.roll(tenant, unit)
-    found = {message.key(): json.loads(message.value() or b"") for message in messages(kafka, "out.hours", 2)}
+    found = {message.key(): json.loads(message.value() or b"") for message in messages(kafka, settings.rollups_topic, 2)}
     assert set(found) == {b"acme/a", b"acme/b"}
     said = found[b"acme/a"]
     assert (said["device"], said["level"], said["start"]) == ("a", "hour", format_time(hour_us))

@@ -27,7 +27,7 @@ from widerow.codec.decoded import or_rejected
 from widerow.config import Config
 from widerow.ingest.kafka.connect import client_settings, failure, partition_counts, topics
 from widerow.ingest.kafka.offsets import Line
-from widerow.ingest.kafka.receive import Incoming, Pack, Receiver, incoming, packs_of
+from widerow.ingest.kafka.receive import MOST_AHEAD_US, Incoming, Pack, Receiver, incoming, packs_of
 from widerow.model.check import check_tenant
 from widerow.model.errors import NotFound, Refusal, Rejected, Unavailable, WiderowError
 from widerow.model.tenant import Tenant
@@ -44,8 +44,6 @@ _FIRST_GUESS, _FORGET = 256 << 10, 0.9
 _POLL_S, _PAUSED_POLL_S, _FULL_S = 0.1, 0.02, 0.2
 _COMMIT_S, _LOOK_S, _LOOK_PAUSED_S = 1.0, 1.0, 5.0
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 5.0
-_MOST_AHEAD_US = 10 * SECOND
-"""How far ahead of ours a front's clock may be: its messages wait for that long."""
 _STRANGER_S, _MOST_STRANGERS = 5.0, 10_000
 _WARN_S = 10.0
 
@@ -215,12 +213,12 @@ class Stream:
 
     def _hand_in(self, pack: Pack) -> None:
         """To the pipeline; or aside, to be tried again."""
-        ahead_us = pack.sent_us - self._clock.now_us()
-        if 0 < ahead_us <= _MOST_AHEAD_US:
-            self._later(pack, ahead_us / SECOND)  # a front's clock is ahead of ours
+        ahead_us = pack.ready_us - self._clock.now_us()
+        if 0 < ahead_us <= MOST_AHEAD_US:
+            self._later(pack, ahead_us / SECOND)  # a sender's clock is ahead of ours
             return
         try:
-            tenant = self._known(pack.tenant)
+            tenant = self._known(pack.tenant, ours=bool(pack.sent_us))
             if tenant is None:
                 self._pass_over(pack)
                 return
@@ -236,18 +234,22 @@ class Stream:
         except WiderowError as error:
             self._try_again(pack, error)
 
-    def _known(self, name: str) -> Tenant | None:
-        """The tenant; None if there is none. Who does not exist is asked for now and then only."""
+    def _known(self, name: str, *, ours: bool) -> Tenant | None:
+        """The tenant; None if there is none. Who does not exist is asked for now and then only; but always for what is
+        `ours`: a front that made and acknowledged a message has seen its tenant, perhaps a moment after we had not.
+        """
         now_s = time.monotonic()
-        if now_s < self._strangers.get(name, 0.0):
+        if not ours and now_s < self._strangers.get(name, 0.0):
             return None
         try:
-            return self._tenant(check_tenant(name))
+            tenant = self._tenant(check_tenant(name))
         except Rejected:
             if len(self._strangers) >= _MOST_STRANGERS:
                 self._strangers.clear()
             self._strangers[name] = now_s + _STRANGER_S
             return None
+        self._strangers.pop(name, None)
+        return tenant
 
     def _pass_over(self, pack: Pack) -> None:
         code = "unknown-tenant" if pack.tenant else "no-tenant"

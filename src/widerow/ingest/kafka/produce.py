@@ -17,11 +17,11 @@ from functools import partial
 from typing import Protocol
 
 import numpy as np
-from confluent_kafka import KafkaError, KafkaException, Producer
 
 from widerow.config import Config
-from widerow.ingest.kafka.connect import ASK_S, failure, partition_counts, producer_settings, topics
+from widerow.ingest.kafka.connect import ASK_S, partition_counts, topics
 from widerow.ingest.kafka.message import Header, Outgoing, headers_of, messages_of
+from widerow.ingest.kafka.send import Sender
 from widerow.model.arrays import Bytes, Flags
 from widerow.model.batch import Batch
 from widerow.model.errors import Refusal, Unavailable, WiderowError, unexpected
@@ -39,8 +39,6 @@ _RECOUNT_S = 60.0
 """How often the number of partitions is asked for again. Meanwhile devices stay where they were, which does no harm."""
 _STEP_S = 0.005
 """For how long Kafka's word is waited for before somebody else may have a turn."""
-_GRACE_S = 5.0
-"""How much longer than librdkafka says we wait for its word."""
 
 
 class Registry(Protocol):
@@ -62,20 +60,14 @@ class KafkaSink:
         self._topics = topics(config.kafka)
         self._partitions: dict[Lane, int] = {}
         self._counted_s = 0.0
-        self._producer = self._connect()
+        self.sender = Sender(config.kafka, counters)
         self._registry = registry
-
-    def _connect(self) -> Producer:
-        try:
-            return Producer(producer_settings(self._kafka))
-        except KafkaException as error:
-            raise failure("Kafka's producer cannot be set up", error) from error
 
     def commit(
         self, work: Sequence[tuple[str, list[Job]]], settle: Settle, give_way: Callable[[], None] = lambda: None
     ) -> None:
         sending = _Sending(settle)
-        deadline_s = time.monotonic() + self._kafka.send_timeout_s + _GRACE_S
+        deadline_s = self.sender.deadline_s()
         for _, jobs in work:  # one that fails fails alone
             try:
                 messages = self._prepare(jobs, self._counted(), sending)
@@ -89,17 +81,17 @@ class KafkaSink:
                 for message, owners in messages:
                     self._send(message, owners, headers, sending, deadline_s)
         while sending.waiting and time.monotonic() < deadline_s:
-            self._producer.poll(_STEP_S)
+            self.sender.poll(_STEP_S)
             give_way()
         if sending.waiting:
-            self._start_over("it does not say what became of messages")
-        sending.end()
+            sending.end()
+            self.sender.start_over("it does not say what became of messages")
         if sending.failure:
             self._counters.commit_failures.labels(sending.failure.code).inc()
 
     def close(self) -> None:
         """Nothing is waiting: a commit waits for its own messages."""
-        self._producer.flush(0)
+        self.sender.close()
 
     # -- before it is sent
 
@@ -109,7 +101,7 @@ class KafkaSink:
         if self._partitions and now_s - self._counted_s < _RECOUNT_S:
             return self._partitions
         try:
-            found = partition_counts(self._producer, self._kafka, min(ASK_S, float(self._kafka.send_timeout_s)))
+            found = partition_counts(self.sender.producer, self._kafka, min(ASK_S, float(self._kafka.send_timeout_s)))
         except WiderowError:
             if not self._partitions:
                 raise
@@ -153,49 +145,14 @@ class KafkaSink:
         sending: _Sending,
         deadline_s: float,
     ) -> None:
+        told = partial(self._told, sending, owners)
         topic = self._topics[message.lane]
-        told = partial(self._delivered, sending, owners, topic, len(message.value))
-        while True:
-            try:
-                self._producer.produce(
-                    topic,
-                    message.value,
-                    message.key,
-                    message.partition,
-                    headers=headers,
-                    on_delivery=told,
-                )
-            except BufferError:
-                if time.monotonic() < deadline_s:
-                    self._producer.poll(0.05)
-                    continue
-                sending.told(owners, Unavailable("too much waits to be sent to Kafka (kafka.send_queue_mib)"))
-            except KafkaException as error:
-                self._failed(sending, owners, topic, error.args[0])
-            return
+        self.sender.send(topic, message.value, message.key, told, deadline_s, partition=message.partition, headers=headers)
 
-    def _delivered(
-        self, sending: _Sending, owners: list[Job], topic: str, size: int, error: KafkaError | None, _message: object
-    ) -> None:
-        """What Kafka's client says of a message, in the thread that polls."""
+    def _told(self, sending: _Sending, owners: list[Job], error: WiderowError | None) -> None:
         if error is not None:
-            self._failed(sending, owners, topic, error)
-            return
-        self._counters.kafka_sent.labels(topic).inc()
-        self._counters.kafka_sent_bytes.labels(topic).inc(size)
-        sending.told(owners, None)
-
-    def _failed(self, sending: _Sending, owners: list[Job], topic: str, error: KafkaError) -> None:
-        self._counters.kafka_send_failures.labels(topic, error.name()).inc()
-        self._counted_s = -_RECOUNT_S  # perhaps a topic or a partition is no more
-        if error.fatal():
-            self._start_over(error.str())
-        sending.told(owners, Unavailable(f"Kafka did not confirm: {error.str()}"))
-
-    def _start_over(self, why: str) -> None:
-        """A client that has failed for good sends nothing any more. What it had is sent again by those who sent it."""
-        log.error("Kafka's producer is set up again: %s", why)
-        self._producer = self._connect()
+            self._counted_s = -_RECOUNT_S  # perhaps a topic or a partition is no more
+        sending.told(owners, error)
 
 
 class _Sending:

@@ -2,7 +2,8 @@
 
 Rule 1: what is wrong with a message is its own: its neighbours of the pack are kept.
 Rule 2: a report without a time, and one without a version, has the time that Kafka gave to its message, as often as it is
-decoded. A version from the future is refused.
+decoded and whatever our clock says. A message that is a little ahead of it waits (`ready_us`); a version that is further
+ahead is refused.
 Rule 3: reports of different messages do not contradict each other. Ours were looked at by the front that made them.
 """
 
@@ -20,15 +21,17 @@ from widerow.codec.json import JsonDecoder
 from widerow.ingest.kafka.message import ARROW, FORMAT, JSON, TENANT, VERSION
 from widerow.ingest.kafka.offsets import Place
 from widerow.model.arrays import Ints
-from widerow.model.batch import RECEIVED_TAG, batch_of
+from widerow.model.batch import RECEIVED_TAG, Batch, batch_of
 from widerow.model.errors import Refusal
 from widerow.model.names import Coded, Names
 from widerow.model.tags import has_tag
-from widerow.model.times import MAX_TIME_US, MS, Clock
+from widerow.model.times import MAX_TIME_US, MS, SECOND, Clock, format_duration, format_time
 from widerow.pipeline.job import Lane
 
 PACK_BYTES = 1 << 20
 PACK_MESSAGES = 1_000
+MOST_AHEAD_US = 10 * SECOND
+"""How far ahead of ours the clock of a sender may be: its messages wait for that long."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +49,8 @@ class Incoming:
     """When Kafka says it came; when it was taken, if Kafka does not."""
     sent_us: int
     """The clock of the front that made it; 0 if it is not ours."""
+    ready_us: int
+    """When our clock has passed the sender's; 0 if that was too far ahead to be waited for."""
 
     @property
     def source(self) -> str:
@@ -59,16 +64,20 @@ def incoming(message: Message, place: Place, now_us: int) -> Incoming:
     key = message.key()
     named, _, device = (_text(key) or "").partition("/")
     kind, stamp_ms = message.timestamp()
-    stamp_us = now_us if kind == TIMESTAMP_NOT_AVAILABLE or not 0 <= stamp_ms * MS <= now_us else stamp_ms * MS
+    stamp_us = now_us if kind == TIMESTAMP_NOT_AVAILABLE or stamp_ms < 0 else min(stamp_ms * MS, MAX_TIME_US)
+    form = _bytes(headers.get(FORMAT)) or JSON
     sent = _text(headers.get(VERSION))
+    sent_us = int(sent) if sent and sent.isdecimal() and len(sent) < 17 else 0
+    clock_us = sent_us if sent_us and form == ARROW else stamp_us  # ours has a time and a version for each report
     return Incoming(
         place,
         message.value() or b"",
-        _bytes(headers.get(FORMAT)) or JSON,
+        form,
         _text(headers.get(TENANT)) or named,
         device,
         stamp_us,
-        int(sent) if sent and sent.isdecimal() and len(sent) < 17 else 0,
+        sent_us,
+        clock_us if clock_us <= now_us + MOST_AHEAD_US else 0,
     )
 
 
@@ -105,6 +114,10 @@ class Pack:
     @property
     def sent_us(self) -> int:
         return max(message.sent_us for message in self.messages)
+
+    @property
+    def ready_us(self) -> int:
+        return max(message.ready_us for message in self.messages)
 
     def halves(self) -> list[Pack]:
         middle = len(self.messages) // 2
@@ -163,7 +176,7 @@ class Receiver:
             latest_us=self._clock.now_us(),
         )
         pack.starts, pack.unread = read.starts, read.unread
-        return Decoded(read.batch, read.refusals, apart=True)
+        return self._without_future(pack, read.batch, read.refusals)
 
     def _documents(self, pack: Pack) -> Decoded:
         """All at once. Positions are numbers of messages."""
@@ -178,7 +191,25 @@ class Receiver:
         stamp_us = np.array([message.stamp_us for message in messages], np.int64)[batch.position]
         received = (batch.time_us == _UNKNOWN_US) & has_tag(batch.cells, RECEIVED_TAG[0])
         dated = replace(batch, time_us=np.where(received, stamp_us, batch.time_us), version_us=stamp_us - stamp_us % MS)
-        return Decoded(dated, decoded.refusals, apart=True)
+        return self._without_future(pack, dated, decoded.refusals)
+
+    def _without_future(self, pack: Pack, batch: Batch, refusals: tuple[Refusal, ...]) -> Decoded:
+        """Without versions from the future. Those that were waited for are not, also if our clock was set back since."""
+        now_us = self._clock.now_us()
+        if not len(batch) or batch.version_us.max() <= now_us:
+            return Decoded(batch, refusals, apart=True)
+        owner = np.searchsorted(pack.starts, batch.position, side="right") - 1
+        ready_us = np.array([message.ready_us for message in pack.messages], np.int64)[owner]
+        ahead = batch.version_us > np.maximum(ready_us, now_us)
+        if not ahead.any():
+            return Decoded(batch, refusals, apart=True)
+        seen, most = format_time(int(batch.version_us.max())), format_duration(MOST_AHEAD_US)
+        reason = (
+            f"the time that Kafka has of the message, {seen}, is its version, and is ahead of the worker's clock, "
+            f"{format_time(now_us)}, by more than {most}"
+        )
+        refusal = Refusal("future", reason, batch.position[ahead].tolist())
+        return Decoded(batch.take(~ahead), (*refusals, refusal), apart=True)
 
 
 _UNKNOWN_US = MAX_TIME_US

@@ -11,61 +11,51 @@ from itertools import pairwise
 
 import msgspec
 import numpy as np
-from confluent_kafka import KafkaError, KafkaException, Producer
 
 from widerow.config import Kafka
 from widerow.engine.rows import Rows
-from widerow.ingest.kafka.connect import failure, producer_settings
 from widerow.ingest.kafka.partition import key_of
-from widerow.model.errors import Unavailable
+from widerow.ingest.kafka.send import Sender
+from widerow.model.errors import Unavailable, WiderowError
 from widerow.model.tenant import Tenant
 from widerow.model.times import HOUR, format_time
 from widerow.ops.counters import Counters
 from widerow.rollup.aggregate import Summary, summary_of_rollups
 
 _PLAIN = ("count", "min", "max", "sum", "p50", "p95", "p99", "increase", "first", "last")
+_STEP_S = 0.05
 
 
 class RollupsOut:
     """Sends hours of numbers. Called by the thread that rolls."""
 
     def __init__(self, kafka: Kafka, counters: Counters) -> None:
-        self._topic, self._timeout_s, self._counters = kafka.rollups_topic, kafka.send_timeout_s, counters
-        self._producer = Producer(producer_settings(kafka))
+        self._topic = kafka.rollups_topic
+        self.sender = Sender(kafka, counters)
 
     def __call__(self, tenant: Tenant, hours: Rows) -> None:
         """Confirmed on return. Raises `Unavailable`."""
-        waiting, errors = 0, list[KafkaError]()
+        waiting, errors = 0, list[WiderowError]()
 
-        def told(error: KafkaError | None, _message: object) -> None:
+        def told(error: WiderowError | None) -> None:
             nonlocal waiting
             waiting -= 1
             if error is not None:
                 errors.append(error)
-                self._counters.kafka_send_failures.labels(self._topic, error.name()).inc()
-            else:
-                self._counters.kafka_sent.labels(self._topic).inc()
 
-        deadline_s = time.monotonic() + self._timeout_s + 5
+        deadline_s = self.sender.deadline_s()
         for device, value in messages_of_hours(tenant.name, summary_of_rollups([hours], HOUR)) if len(hours) else ():
-            while True:
-                try:
-                    self._producer.produce(self._topic, value, key_of(tenant.name, device), on_delivery=told)
-                except BufferError:
-                    if time.monotonic() > deadline_s:
-                        raise Unavailable("too much waits to be sent to Kafka (kafka.send_queue_mib)") from None
-                    self._producer.poll(0.05)
-                except KafkaException as error:
-                    raise failure(f"hours cannot be sent to {self._topic}", error) from error
-                else:
-                    waiting += 1
-                    self._counters.kafka_sent_bytes.labels(self._topic).inc(len(value))
-                    break
+            waiting += 1
+            self.sender.send(self._topic, value, key_of(tenant.name, device), told, deadline_s)
+            if errors:  # all of it is sent again
+                break
         while waiting and time.monotonic() < deadline_s:
-            self._producer.poll(0.05)
-        if waiting or errors:
-            why = errors[0].str() if errors else "no word from it (kafka.send_timeout_s)"
-            raise Unavailable(f"hours were not confirmed by {self._topic}: {why}")
+            self.sender.poll(_STEP_S)
+        if waiting:
+            errors.append(Unavailable("no word from it (kafka.send_timeout_s)"))
+            self.sender.start_over("it does not say what became of hours")
+        if errors:
+            raise Unavailable(f"hours were not confirmed by {self._topic}: {errors[0]}")
 
 
 def messages_of_hours(tenant: str, summary: Summary) -> list[tuple[str, bytes]]:
