@@ -75,26 +75,26 @@ class Budget:
         if rows > self._rows:
             raise QueryLimit(f"this may read {rows:,} rows", self._rows_limit, self._rows, rows, _TODO)
 
-    def spend(self, rows: int) -> None:
-        """So many rows were read. Also looks at the time."""
-        total = self._add(rows)
+    def spend(self, rows: int, *, held: int | None = None) -> None:
+        """So many rows were read; `held`: with those before that are still in memory. Also looks at the time."""
+        total = self._add(rows, rows if held is None else held)
         if total > self._rows:
             raise QueryLimit(f"this reads more than {self._rows:,} rows", self._rows_limit, self._rows, total, _TODO)
         self.check()
 
     def count(self, rows: int) -> None:
         """The same for answers that are cut into pages, and never too large."""
-        self._add(rows)
+        self._add(rows, rows)
         self.check()
 
-    def _add(self, rows: int) -> int:
+    def _add(self, rows: int, held: int) -> int:
         with self._lock:
             self.read += rows
             total = self.read
         if self._meter is not None:
             self._meter.count(rows)
         if self._turn is not None:
-            self._turn.holds(self._answer_bytes + rows * ROW_BYTES)
+            self._turn.holds(self._answer_bytes + held * ROW_BYTES)
         return total
 
     def check(self) -> None:

@@ -164,12 +164,12 @@ class Telemetry:
         *,
         metrics: Sequence[str] | None = None,
         beyond_us: int = 0,
-        between: Callable[[], None] = lambda: None,
+        between: Callable[[int], None] = lambda _: None,
     ) -> list[Rows]:
         """Live rows of many devices, all at once: for spans of an hour or so. `beyond_us`: so much beyond the retention.
 
-        That is the one they are on disk for: what a tenant may still be shown of them is for who asks. `between` is called
-        after each piece that was read, and may raise, or wait for whoever has precedence.
+        That is the one they are on disk for: what a tenant may still be shown of them is for who asks. `between` is told
+        of each piece how many rows it has, as it is read, and may raise, or wait for whoever has precedence.
         """
         marks = self.erasure.marks(tenant.name)
         wanted: dict[tuple[Table, TimeSpan], list[Key]] = {}
@@ -184,7 +184,7 @@ class Telemetry:
                 rows = drop_erased_rows(marks, chunk)
                 if len(rows):
                     found.append(rows)
-                between()
+                between(len(rows))
         return found
 
     def _stretches(
