@@ -17,6 +17,7 @@ from widerow.admit.cost import Meter
 from widerow.admit.turns import Turn
 from widerow.model.errors import QueryLimit, Unavailable
 from widerow.model.tenant import Tenant
+from widerow.model.times import Clock
 from widerow.ops.courtesy import give_way
 
 POINT_BYTES = 32
@@ -63,8 +64,18 @@ class Budget:
         self._now_s, self._begun_s = now_s, now_s()
         self._lock = threading.Lock()
         self._stopped = False
+        self._asked_us: int | None = None
         self._answer_bytes = 0
         self.read = 0
+
+    def asked_us(self, clock: Clock) -> int:
+        """When this was first asked for. What is still kept is decided by that, the same for all parts of a question: the
+        clock goes on between one read and the next.
+        """
+        with self._lock:
+            if self._asked_us is None:
+                self._asked_us = clock.now_us()
+            return self._asked_us
 
     def stop(self) -> None:
         """The question has failed, or nobody waits for the answer: whoever still works on it should not go on."""

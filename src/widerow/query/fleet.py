@@ -24,7 +24,7 @@ from widerow.model.device import Device
 from widerow.model.errors import Rejected
 from widerow.model.names import Coded, Names
 from widerow.model.series import Reply
-from widerow.model.tenant import Tenant
+from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import HOUR, TimeSpan
 from widerow.query.across import across
 from widerow.query.budget import Budget
@@ -141,7 +141,7 @@ class _Asking:
 
     def _hours_begin(self) -> int:
         """From which step on all hours are kept."""
-        kept = Kept.of(self._tenant, self._from.sources.clock.now_us()).levels[_KEPT_HOURS]
+        kept = Kept.of(self._tenant, self._budget.asked_us(self._from.sources.clock)).levels[_KEPT_HOURS]
         oldest_us = next((s.start_us for s in reversed(kept) if s.stop_us >= self._span.stop_us), self._span.stop_us)
         if self._span.start_us >= oldest_us:
             return self._span.start_us
@@ -177,7 +177,9 @@ class _Asking:
         for run, shards in _runs(stale):
             others = sorted(_ALL_SHARDS - shards)
             if others:
-                partials = self._from.hours.partials(self._tenant, others, run, metrics=self._metrics, between=self._spend)
+                partials = self._from.hours.partials(
+                    self._tenant, others, run, metrics=self._metrics, beyond_us=GUARD_US, between=self._spend
+                )
                 parts.append(self._shown(summary_of_fleets(partials)))
             parts.append(self._hourly(run, shards))
         return folded(parts)
@@ -205,7 +207,8 @@ class _Asking:
         return summary.take(np.flatnonzero(np.array(wanted, np.bool_)[summary.type.codes]))
 
     def _rows_of(self, types: Sequence[str], span: TimeSpan, metrics: Sequence[str] | None = None) -> list[Rows]:
-        return self._from.hours.hours(self._tenant, types, span, metrics=metrics, between=self._spend)
+        # Which hours are kept was settled before; the clock goes on meanwhile.
+        return self._from.hours.hours(self._tenant, types, span, metrics=metrics, beyond_us=GUARD_US, between=self._spend)
 
     def _spend(self, rows: int) -> None:
         self._used[_USED] += rows

@@ -142,7 +142,7 @@ def stepped(
     """Devices come in the order given; those without values are not there. Without `quantiles` these are not numbers, and
     all else takes a third of the time. `texts`: of these as well. `sketches`: the statistics will be merged further.
     """
-    planned = planned_for(sources, tenant, devices, span=span, steps=steps)
+    planned = planned_for(sources, tenant, devices, span=span, steps=steps, budget=budget)
     budget.expect(planned.rows(len(devices)))
     give_way()
     found: list[Summary] = []
@@ -163,10 +163,12 @@ def stepped(
     return Stepped(summary, steps, span, used, planned.missing, combined_states(said) if said else None)
 
 
-def planned_for(sources: Sources, tenant: Tenant, devices: Sequence[str], *, span: TimeSpan, steps: Steps) -> Plan:
+def planned_for(
+    sources: Sources, tenant: Tenant, devices: Sequence[str], *, span: TimeSpan, steps: Steps, budget: Budget
+) -> Plan:
     """Dirt first: what is marked after that is newer than the question."""
     dirt: Dirt = sources.dirt_of(tenant, devices)
-    return plan(span, steps, dirt, Kept.of(tenant, sources.clock.now_us()))
+    return plan(span, steps, dirt, Kept.of(tenant, budget.asked_us(sources.clock)))
 
 
 def _rows(
