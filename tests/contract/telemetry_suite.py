@@ -187,6 +187,29 @@ class TelemetrySuite:
         clock.time_us += 8 * DAY
         assert self.read(t, "d", TimeSpan(0, now + 1), tenant) == []
 
+    def test_latest_follows_a_retention_that_changes_within_a_bucket(self, engine: Engine, clock: ManualClock) -> None:
+        t = self.telemetry(engine, clock)
+        bucket = clock.now_us() - clock.now_us() % HOUR
+        clock.time_us = bucket + HOUR
+        changes = ((0, 30 * DAY), (bucket + 20 * MINUTE, 7 * DAY), (bucket + 40 * MINUTE, 30 * DAY))
+        epochs = tuple(RetentionEpoch(from_us, keep_us) for from_us, keep_us in changes)
+        tenant = Tenant(name="acme", raw_epochs=epochs)
+
+        def latest(device: str) -> list[float | str]:
+            return [value for *_, value in plain(newest(points_of(t.latest(tenant, [device]))))]
+
+        def report(device: str, minute: int) -> Report:
+            return Report(device, bucket + minute * MINUTE, {"x": float(minute)}, {}, 0)
+
+        for minute, want in ((10, 10.0), (25, 25.0), (15, 25.0), (30, 30.0), (45, 45.0), (35, 45.0)):
+            self.write(t, [report("d", minute)], tenant)
+            assert latest("d") == [want]
+            # With nothing remembered, on rows of before.
+            self.write(self.telemetry(engine, clock), [report("restarted", minute)], tenant)
+            assert latest("restarted") == [want]
+        self.write(t, [report("at once", minute) for minute in (45, 10, 25)], tenant)
+        assert latest("at once") == [45.0]
+
     def test_a_shorter_retention_holds_at_once_and_a_longer_one_from_then_on(
         self, engine: Engine, clock: ManualClock
     ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from widerow.engine.memory import MemoryEngine
 from widerow.model.device import Device
 from widerow.model.errors import Unavailable
 from widerow.model.names import Names
-from widerow.model.tenant import Tenant
+from widerow.model.tenant import Retention, Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, MS, ManualClock, TimeSpan
 from widerow.query import across as module
 from widerow.query import run
@@ -152,6 +153,29 @@ def test_an_error_in_one_chunk_is_the_error_of_the_whole(monkeypatch: pytest.Mon
     with pytest.raises(Unavailable, match="did not answer"):
         across(sources, TENANT, NAMES, span=SPAN, steps=steps_of("1h", SPAN), budget=budget())
     assert len(asked) < len(NAMES)
+
+
+def test_what_is_kept_is_the_same_for_all_devices_though_the_clock_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock(NOW)
+    brief = Tenant(name="acme", retention=Retention(raw_us=DAY, minute_us=DAY, hour_us=DAY))
+    site = Site(MemoryEngine(clock), clock, brief)
+    start_us = NOW - NOW % HOUR - DAY + HOUR
+    span = TimeSpan(start_us, start_us + 6 * HOUR)
+    times = range(span.start_us, span.stop_us, HOUR)
+    site.write(reports_of([(name, time_us, "temp", 1.0) for name in NAMES for time_us in times], NOW))
+    site.roll()
+    monkeypatch.setattr(module, "_DEVICES_AT_ONCE", 4)
+
+    def dirt_of(tenant: Tenant, devices: Sequence[str]) -> Dirt:
+        clock.time_us += 2 * HOUR
+        return site.roller.dirt(tenant, devices)
+
+    sources = Sources(site.telemetry, site.rollups, dirt_of, clock)
+    one_by_one = Budget(QuerySettings(readers=1), brief)
+    found = across(sources, brief, NAMES, span=span, steps=steps_of("1h", span), budget=one_by_one)
+    # Two hours have passed when the first devices are asked, and six when the last are.
+    assert dict(zip(found.start_us.tolist(), found.devices.tolist(), strict=True)) == dict.fromkeys(times[1:], len(NAMES))
+    assert found.missing == [TimeSpan(times[0], times[1])]
 
 
 def test_the_top_are_those_with_the_greatest_value_over_the_whole_span() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from widerow.model.batch import Report
 from widerow.model.device import Device
 from widerow.model.errors import Rejected
 from widerow.model.series import Reply
+from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND, ManualClock, TimeSpan
 from widerow.query import fleet
 from widerow.query.budget import Budget, QuerySettings
@@ -25,6 +27,7 @@ from widerow.query.fleet import FLEET_AGGREGATES, FleetSources, ask, fleet_quest
 from widerow.query.points import points_of
 from widerow.query.stepped import Sources
 from widerow.query.steps import steps_of
+from widerow.rollup.fleet import Stale
 from widerow.schema.shards import shard_of
 
 Values = dict[tuple[str, ...], float]
@@ -34,9 +37,16 @@ steps = st.sampled_from([("10m", ""), ("1h", ""), ("6h", ""), ("1d", ""), ("1d",
 HOUR_US = NOW - NOW % HOUR
 
 
-def asked(site: Site, span: TimeSpan, match: Match | None = None, **question: Any) -> Reply:
+def asked(
+    site: Site, span: TimeSpan, match: Match | None = None, *, waits: Callable[[], None] = lambda: None, **question: Any
+) -> Reply:
+    """`waits`: what happens before anything is read."""
+
+    def stale_of(tenant: Tenant) -> Stale:
+        waits()
+        return site.fleet.stale(tenant, site.marks.of(tenant.name))
+
     sources = Sources(site.telemetry, site.rollups, site.roller.dirt, site.clock)
-    stale_of = lambda tenant: site.fleet.stale(tenant, site.marks.of(tenant.name))  # noqa: E731
     known = FleetSources(sources, site.fleet.store, site.catalog.devices, stale_of)
     budget = Budget(QuerySettings(), TENANT)
     return ask(known, TENANT, fleet_question(match or Match(), span, **question), budget)
@@ -204,6 +214,24 @@ def test_a_step_that_can_only_be_answered_in_part_is_missing(site: Site) -> None
     reply = asked(site, span, step="1d", aggregates=["count"])
     assert reply.missing == [TimeSpan(span.start_us, old - old % DAY + DAY)], "of its first hour only half is asked for"
     assert list(values(reply).values()) == [1.0]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_hours_that_are_kept_when_it_is_asked_are_there_when_they_are_read(site: Site, late: bool) -> None:
+    hour_us = HOUR_US
+    for name in ("a", "b"):
+        report(site, name, hour_us)
+    site.roll()
+    if late:  # so that the other's shard is asked
+        report(site, "a", hour_us)
+    site.clock.time_us = hour_us + HOUR + TENANT.retention.hour_us - MINUTE
+
+    def an_hour() -> None:
+        site.clock.time_us += HOUR
+
+    reply = asked(site, TimeSpan(hour_us, hour_us + HOUR), step="1h", aggregates=["devices"], waits=an_hour)
+    assert reply.missing == []
+    assert list(values(reply).values()) == [2.0]
 
 
 def test_gaps_are_filled_when_asked(site: Site) -> None:

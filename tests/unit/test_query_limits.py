@@ -5,14 +5,18 @@ from __future__ import annotations
 import pytest
 
 from contract.rollup_suite import NOW, TENANT, Site, reports_of
+from widerow.catalog.match import Match
 from widerow.engine.memory import MemoryEngine
 from widerow.model.errors import QueryLimit
 from widerow.model.tenant import Limits, Tenant
-from widerow.model.times import DAY, HOUR, MINUTE, ManualClock, TimeSpan
+from widerow.model.times import DAY, HOUR, MINUTE, MS, ManualClock, TimeSpan
 from widerow.query import run
 from widerow.query.budget import POINT_BYTES, Budget, QuerySettings
+from widerow.query.fleet import FleetSources, fleet_question
+from widerow.query.fleet import ask as ask_fleet
 from widerow.query.question import question_of
 from widerow.query.stepped import Sources
+from widerow.schema.shards import shard_of
 
 START = NOW - NOW % HOUR - 2 * HOUR
 SPAN = TimeSpan(START, START + 2 * HOUR)
@@ -21,7 +25,7 @@ SPAN = TimeSpan(START, START + 2 * HOUR)
 @pytest.fixture(scope="module")
 def sources() -> Sources:
     clock = ManualClock(NOW)
-    site = Site(MemoryEngine(clock), clock)
+    site = Site(MemoryEngine(clock, chunk_rows=10), clock)
     site.write(reports_of([("a", START + i * MINUTE, "temp", float(i)) for i in range(120)], NOW))
     return Sources(site.telemetry, site.rollups, site.roller.dirt, clock)
 
@@ -45,6 +49,38 @@ def test_rows_are_counted_while_they_are_read(sources: Sources) -> None:
     refused("query.max_rows", 119, error.value)
 
 
+def test_nobody_reads_on_beyond_the_limit(sources: Sources) -> None:
+    budget = Budget(QuerySettings(max_rows=25), TENANT)
+    with pytest.raises(QueryLimit):
+        ask(sources, budget)
+    assert budget.read == 30, "one piece too many, though all 120 are of one stretch"
+
+
+def test_nobody_reads_on_beyond_the_limit_in_a_fleets_hours() -> None:
+    clock = ManualClock(NOW)
+    site = Site(MemoryEngine(clock, chunk_rows=10), clock)
+    names = ["a", "b"]
+    assert shard_of("a") != shard_of("b")
+    hours = TimeSpan(START - 48 * HOUR, START)
+    times = range(hours.start_us, hours.stop_us, HOUR)
+    site.write(reports_of([(name, time_us, "temp", 1.0) for name in names for time_us in times], NOW))
+    clock.time_us += HOUR
+    site.roll()
+    known = Sources(site.telemetry, site.rollups, site.roller.dirt, clock)
+    stale_of = lambda tenant: site.fleet.stale(tenant, site.marks.of(tenant.name))  # noqa: E731
+    fleet = FleetSources(known, site.fleet.store, site.catalog.devices, stale_of)
+
+    def check(max_rows: int, read: int) -> None:
+        budget = Budget(QuerySettings(max_rows=max_rows), TENANT)
+        with pytest.raises(QueryLimit):
+            ask_fleet(fleet, TENANT, fleet_question(Match(), hours, step="1h"), budget)
+        assert budget.read == read
+
+    check(25, 30)  # of 48 hours
+    site.write(reports_of([("a", time_us, "temp", 2.0) for time_us in times], NOW + MS))
+    check(48 + 25, 48 + 30)  # and of 48 of the shards that are not stale
+
+
 def test_rows_of_rollups_are_estimated_before_anything_is_read(sources: Sources) -> None:
     budget = Budget(QuerySettings(max_rows=1000), TENANT)
     with pytest.raises(QueryLimit, match="may read") as error:
@@ -58,6 +94,14 @@ def test_time_is_looked_at_between_reads(sources: Sources) -> None:
     with pytest.raises(QueryLimit) as error:
         ask(sources, Budget(QuerySettings(timeout_s=30), TENANT, lambda: next(now)))
     refused("query.timeout_s", 30, error.value)
+
+
+def test_what_was_read_is_counted_also_if_there_is_no_answer(sources: Sources) -> None:
+    now = iter([0.0, 1.0, 1.0, *[31.0] * 10])
+    budget = Budget(QuerySettings(timeout_s=30), TENANT, lambda: next(now))
+    with pytest.raises(QueryLimit):
+        ask(sources, budget)
+    assert budget.read == 20
 
 
 def test_the_answer_has_a_size(sources: Sources) -> None:

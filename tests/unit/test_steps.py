@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from widerow.model.errors import Rejected
-from widerow.model.times import DAY, HOUR, MINUTE, SECOND, TimeSpan, parse_rfc3339
+from widerow.model.times import DAY, HOUR, MAX_TIME_US, MIN_TIME_US, MINUTE, SECOND, TimeSpan, parse_rfc3339
 from widerow.query.steps import MOST_STEPS, steps_of, whole_span
 
 ZONES = ("Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "America/Havana", "Pacific/Apia")
@@ -135,6 +135,27 @@ def test_what_cannot_be_is_refused(step: str, tz: str, code: str) -> None:
     with pytest.raises(Rejected) as refused:
         steps_of(step, YEAR, tz)
     assert refused.value.code == code
+
+
+@pytest.mark.parametrize("tz", ["", "Europe/Berlin", "Asia/Kolkata"])
+def test_the_longest_step_there_is_is_named(tz: str) -> None:
+    ever = TimeSpan(MIN_TIME_US, MAX_TIME_US)
+
+    def check(step: str, longest: str) -> None:
+        with pytest.raises(Rejected, match=f"give {longest} at most") as refused:
+            steps_of(step, YEAR, tz)
+        assert refused.value.code == "step"
+        for span in (YEAR, ever):
+            edges = steps_of(longest, span, tz).edges
+            assert edges.dtype == np.int64
+            assert edges[0] <= span.start_us < edges[1]
+            assert edges[-2] < span.stop_us <= edges[-1]
+
+    check("100000mo", "3333mo")
+    check("999999999mo", "3333mo")
+    check("999999999d", "100000d")
+    check("100001d", "100000d")
+    check("999999999w", "14285w")
 
 
 def test_no_more_steps_than_any_answer_has() -> None:

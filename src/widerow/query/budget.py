@@ -17,6 +17,7 @@ from widerow.admit.cost import Meter
 from widerow.admit.turns import Turn
 from widerow.model.errors import QueryLimit, Unavailable
 from widerow.model.tenant import Tenant
+from widerow.model.times import Clock
 from widerow.ops.courtesy import give_way
 
 POINT_BYTES = 32
@@ -63,8 +64,18 @@ class Budget:
         self._now_s, self._begun_s = now_s, now_s()
         self._lock = threading.Lock()
         self._stopped = False
+        self._asked_us: int | None = None
         self._answer_bytes = 0
         self.read = 0
+
+    def asked_us(self, clock: Clock) -> int:
+        """When this was first asked for. What is still kept is decided by that, the same for all parts of a question: the
+        clock goes on between one read and the next.
+        """
+        with self._lock:
+            if self._asked_us is None:
+                self._asked_us = clock.now_us()
+            return self._asked_us
 
     def stop(self) -> None:
         """The question has failed, or nobody waits for the answer: whoever still works on it should not go on."""
@@ -75,26 +86,26 @@ class Budget:
         if rows > self._rows:
             raise QueryLimit(f"this may read {rows:,} rows", self._rows_limit, self._rows, rows, _TODO)
 
-    def spend(self, rows: int) -> None:
-        """So many rows were read. Also looks at the time."""
-        total = self._add(rows)
+    def spend(self, rows: int, *, held: int | None = None) -> None:
+        """So many rows were read; `held`: with those before that are still in memory. Also looks at the time."""
+        total = self._add(rows, rows if held is None else held)
         if total > self._rows:
             raise QueryLimit(f"this reads more than {self._rows:,} rows", self._rows_limit, self._rows, total, _TODO)
         self.check()
 
     def count(self, rows: int) -> None:
         """The same for answers that are cut into pages, and never too large."""
-        self._add(rows)
+        self._add(rows, rows)
         self.check()
 
-    def _add(self, rows: int) -> int:
+    def _add(self, rows: int, held: int) -> int:
         with self._lock:
             self.read += rows
             total = self.read
         if self._meter is not None:
             self._meter.count(rows)
         if self._turn is not None:
-            self._turn.holds(self._answer_bytes + rows * ROW_BYTES)
+            self._turn.holds(self._answer_bytes + held * ROW_BYTES)
         return total
 
     def check(self) -> None:

@@ -24,7 +24,7 @@ from widerow.model.device import Device
 from widerow.model.errors import Rejected
 from widerow.model.names import Coded, Names
 from widerow.model.series import Reply
-from widerow.model.tenant import Tenant
+from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import HOUR, TimeSpan
 from widerow.query.across import across
 from widerow.query.budget import Budget
@@ -141,7 +141,7 @@ class _Asking:
 
     def _hours_begin(self) -> int:
         """From which step on all hours are kept."""
-        kept = Kept.of(self._tenant, self._from.sources.clock.now_us()).levels[_KEPT_HOURS]
+        kept = Kept.of(self._tenant, self._budget.asked_us(self._from.sources.clock)).levels[_KEPT_HOURS]
         oldest_us = next((s.start_us for s in reversed(kept) if s.stop_us >= self._span.stop_us), self._span.stop_us)
         if self._span.start_us >= oldest_us:
             return self._span.start_us
@@ -162,6 +162,7 @@ class _Asking:
         return _in_steps(folded(parts), self._steps, self._span)
 
     def _whole_hours(self, span: TimeSpan) -> FleetSummary:
+        self._used.setdefault(_USED, 0)
         # First: what grows stale after that is newer than the question.
         stale = self._from.stale_of(self._tenant).within(span)
         types = [self._type or ALL_TYPES]
@@ -169,14 +170,16 @@ class _Asking:
             named = self._types(span)
             types = sorted({name for names in named.values() for name in names if self._type in (None, name)})
             stale = _too_many(named, stale)
-        rows = self._counted(self._from.hours.hours(self._tenant, types, span, metrics=self._metrics)) if types else []
+        rows = self._rows_of(types, span, self._metrics) if types else []
         if types == [self._type] and not self._asked.by:
             stale = _too_many(self._types_where_it_is_not(span, rows), stale)
         parts = [summary_of_fleets([_except(chunk, stale) for chunk in rows])]
         for run, shards in _runs(stale):
             others = sorted(_ALL_SHARDS - shards)
             if others:
-                partials = self._counted(self._from.hours.partials(self._tenant, others, run, metrics=self._metrics))
+                partials = self._from.hours.partials(
+                    self._tenant, others, run, metrics=self._metrics, beyond_us=GUARD_US, between=self._spend
+                )
                 parts.append(self._shown(summary_of_fleets(partials)))
             parts.append(self._hourly(run, shards))
         return folded(parts)
@@ -184,7 +187,7 @@ class _Asking:
     def _types(self, span: TimeSpan) -> dict[int, set[str]]:
         """The types that the fleet's hours name, by hour."""
         named: dict[int, set[str]] = {}
-        for chunk in self._counted(self._from.hours.hours(self._tenant, [ALL_TYPES], span)):
+        for chunk in self._rows_of([ALL_TYPES], span):
             for hour_us, name in types_in(chunk):
                 named.setdefault(hour_us, set()).add(name)
         return named
@@ -203,11 +206,13 @@ class _Asking:
         ]
         return summary.take(np.flatnonzero(np.array(wanted, np.bool_)[summary.type.codes]))
 
-    def _counted(self, rows: list[Rows]) -> list[Rows]:
-        count = sum(len(chunk) for chunk in rows)
-        self._used[_USED] = self._used.get(_USED, 0) + count
-        self._budget.spend(count)
-        return rows
+    def _rows_of(self, types: Sequence[str], span: TimeSpan, metrics: Sequence[str] | None = None) -> list[Rows]:
+        # Which hours are kept was settled before; the clock goes on meanwhile.
+        return self._from.hours.hours(self._tenant, types, span, metrics=metrics, beyond_us=GUARD_US, between=self._spend)
+
+    def _spend(self, rows: int) -> None:
+        self._used[_USED] += rows
+        self._budget.spend(rows, held=self._used[_USED])
 
     # -- of devices
 

@@ -4,7 +4,7 @@ Rule 1: an answer does not depend on what has been rolled: counts, extremes, fir
 from them to the last bits, quantiles to within the error of the sketch.
 Rule 2: what a counter gained in a step is what it gained within it, and from its last value before, in an earlier step of
 the same answer, to its first value in it. So the steps of an answer add up to what one step over all of them says.
-Rule 3: reading goes in stretches that fit into memory; between them the budget is looked at.
+Rule 3: reading goes in stretches that fit into memory; what is read is spent piece by piece, so limits hold within them.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def stepped(
     """Devices come in the order given; those without values are not there. Without `quantiles` these are not numbers, and
     all else takes a third of the time. `texts`: of these as well. `sketches`: the statistics will be merged further.
     """
-    planned = planned_for(sources, tenant, devices, span=span, steps=steps)
+    planned = planned_for(sources, tenant, devices, span=span, steps=steps, budget=budget)
     budget.expect(planned.rows(len(devices)))
     give_way()
     found: list[Summary] = []
@@ -163,10 +163,12 @@ def stepped(
     return Stepped(summary, steps, span, used, planned.missing, combined_states(said) if said else None)
 
 
-def planned_for(sources: Sources, tenant: Tenant, devices: Sequence[str], *, span: TimeSpan, steps: Steps) -> Plan:
+def planned_for(
+    sources: Sources, tenant: Tenant, devices: Sequence[str], *, span: TimeSpan, steps: Steps, budget: Budget
+) -> Plan:
     """Dirt first: what is marked after that is newer than the question."""
     dirt: Dirt = sources.dirt_of(tenant, devices)
-    return plan(span, steps, dirt, Kept.of(tenant, sources.clock.now_us()))
+    return plan(span, steps, dirt, Kept.of(tenant, budget.asked_us(sources.clock)))
 
 
 def _rows(
@@ -184,24 +186,29 @@ def _rows(
     width_us, most = (HOUR, _HOURS_AT_ONCE) if level is None else (level.width_us, _WINDOWS_AT_ONCE)
     name = level.name if level else "raw"
     gathered: list[Rows] = []
+    held = 0
+
+    def spend(rows: int) -> None:
+        nonlocal held
+        held += rows
+        used[name] = used.get(name, 0) + rows
+        budget.spend(rows, held=held)
+
+    used.setdefault(name, 0)
     for stretch, ends in _stretches(part.span, steps, width_us * max(1, most // len(devices))):
         budget.check()
         # What may be read was settled by the plan; the clock goes on meanwhile.
         if level is None:
-            rows = sources.telemetry.read_many(
-                tenant, devices, stretch, metrics=metrics, beyond_us=GUARD_US, between=budget.check
+            gathered += sources.telemetry.read_many(
+                tenant, devices, stretch, metrics=metrics, beyond_us=GUARD_US, between=spend
             )
         else:
-            rows = sources.rollups.read(
-                tenant, devices, level, stretch, metrics=metrics, beyond_us=GUARD_US, between=budget.check
+            gathered += sources.rollups.read(
+                tenant, devices, level, stretch, metrics=metrics, beyond_us=GUARD_US, between=spend
             )
-        count = sum(len(chunk) for chunk in rows)
-        used[name] = used.get(name, 0) + count
-        budget.spend(count)
-        gathered += rows
         if ends or level is not None:
             yield gathered
-            gathered = []
+            gathered, held = [], 0
 
 
 def _stretches(span: TimeSpan, steps: Steps, most_us: int) -> Iterator[tuple[TimeSpan, bool]]:

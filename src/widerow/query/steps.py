@@ -31,6 +31,8 @@ _MONTH = 30 * DAY
 _EPOCH = date(1970, 1, 1)
 _MONDAY = 4 * DAY
 """The first one: 1970 began on a Thursday."""
+LONGEST_US = 100_000 * DAY
+"""About all the time that there can be reports of, from 1970 to 2255; so edges are dates that the calendar has."""
 MOST_STEPS = 1_000_000
 """More than fit into any answer."""
 
@@ -91,7 +93,12 @@ def steps_of(text: str, span: TimeSpan, tz: str = "") -> Steps:
         )
     count, unit = int(match[1]), match[2]
     name = f"{count}{unit}"
-    width_us = count * _UNIT_US.get(unit, _MONTH)
+    unit_us = _UNIT_US.get(unit, _MONTH)
+    width_us = count * unit_us
+    if width_us > LONGEST_US:
+        raise Rejected(
+            f"step {name}: give {LONGEST_US // unit_us}{unit} at most; without a step the whole span is one", code="step"
+        )
     span = TimeSpan(span.start_us, max(span.stop_us, span.start_us + 1))
     if (span.stop_us - span.start_us) // width_us > MOST_STEPS:
         raise Rejected(

@@ -35,17 +35,27 @@ class FleetStore:
     # -- reading
 
     def hours(
-        self, tenant: Tenant, types: Sequence[str], span: TimeSpan, *, metrics: Sequence[str] | None = None
+        self,
+        tenant: Tenant,
+        types: Sequence[str],
+        span: TimeSpan,
+        *,
+        metrics: Sequence[str] | None = None,
+        beyond_us: int = 0,
+        between: Callable[[int], None] = lambda _: None,
     ) -> list[Rows]:
         """Hours that begin within a span, of all devices (`ALL_TYPES`) or of those of a type.
 
-        With `metrics` the tags that name the types are left out.
+        With `metrics` the tags that name the types are left out. `beyond_us`: so much beyond the retention. `between` is
+        told of each piece how many rows it has, as it is read, and may raise or wait.
         """
         found: list[Rows] = []
-        for table, part in self._parts(tenant, span, fleet):
+        for table, part in self._parts(tenant, span, fleet, beyond_us):
             periods = range(part.start_us - part.start_us % FLEET_PERIOD_US, part.stop_us, FLEET_PERIOD_US)
             keys: list[Key] = [(tenant.name, one, period) for one in types for period in periods]
-            found += self._engine.scan(table, keys, Span(part.start_us, part.stop_us), columns=metrics)
+            for rows in self._engine.scan(table, keys, Span(part.start_us, part.stop_us), columns=metrics):
+                found.append(rows)
+                between(len(rows))
         return found
 
     def partials(
@@ -56,16 +66,19 @@ class FleetStore:
         *,
         metrics: Sequence[str] | None = None,
         beyond_us: int = 0,
+        between: Callable[[int], None] = lambda _: None,
     ) -> list[Rows]:
         """The same of shards, with a row for each type; by period, and shard by shard within each.
 
-        `beyond_us`: so much beyond the retention.
+        `beyond_us`, `between`: as for hours.
         """
         found: list[Rows] = []
         for table, part in self._parts(tenant, span, fleet_partials, beyond_us):
             periods = range(part.start_us - part.start_us % PARTIALS_PERIOD_US, part.stop_us, PARTIALS_PERIOD_US)
             keys: list[Key] = [(tenant.name, shard, period) for period in periods for shard in shards]
-            found += self._engine.scan(table, keys, Span(part.start_us, part.stop_us), columns=metrics)
+            for rows in self._engine.scan(table, keys, Span(part.start_us, part.stop_us), columns=metrics):
+                found.append(rows)
+                between(len(rows))
         return found
 
     def _parts(

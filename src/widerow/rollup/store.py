@@ -60,10 +60,10 @@ class Rollups:
         *,
         metrics: Sequence[str] | None = None,
         beyond_us: int = 0,
-        between: Callable[[], None] = lambda: None,
+        between: Callable[[int], None] = lambda _: None,
     ) -> list[Rows]:
         """The rollups of devices whose windows begin within a span. `beyond_us`: so much beyond the retention. `between` is
-        called after each piece that was read, and may raise or wait.
+        told of each piece how many rows it has, as it is read, and may raise or wait.
         """
         marks = self._erasure.marks(tenant.name)
         found = []
@@ -72,7 +72,7 @@ class Rollups:
                 rows = _without_erased(marks, chunk, level)
                 if len(rows):
                     found.append(rows)
-                between()
+                between(len(rows))
         return found
 
     def places(

@@ -40,7 +40,7 @@ LAST_SEEN = Table(
     clustering=(_DEVICE,),
     columns=("bucket", "width_us", "sub_buckets", "keep_us"),
 )
-"""The newest bucket of each device: where its latest values are. Its version is the bucket: the newest event wins."""
+"""The newest bucket of each device: where its latest values are. Its version grows with events: the newest one wins."""
 
 ONLINE = Table("online", partition=(_TENANT, _SHARD), clustering=(_DEVICE,), columns=("online", "at_us"))
 """What devices, or their last wills, told a broker: 1 online, 0 offline; and when. Its version is that time."""

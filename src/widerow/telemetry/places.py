@@ -249,13 +249,15 @@ class Seen:
 
 
 def newly_seen(
-    state: DeviceStates, tenant: str, batch: Batch, device: Codes, placed: Placed, keep_us: Ints
+    state: DeviceStates, tenant: str, batch: Batch, device: Codes, placed: Placed, keep_us: Ints, since_us: Ints
 ) -> tuple[Rows, Seen]:
     """`last_seen` rows for the devices that entered a newer bucket, and what `seen` is told when they are durable.
 
-    A bucket's version is its start, or the start of its epoch where that is later: so the newest event wins across epochs.
+    `keep_us`: the retention of each report; `since_us`: from which event time on it holds. A bucket's version is its start,
+    or the start of its epoch or its retention where that is later: so the newest event wins across both. All three grow
+    with the time of the event and are not after it, so reports that differ in any of them never have one version.
     """
-    version = np.maximum(placed.bucket, state.from_us[placed.epoch])
+    version = np.maximum(np.maximum(placed.bucket, state.from_us[placed.epoch]), since_us)
     newest = np.zeros(len(device), np.bool_)
     with state.lock:
         forgotten, before = state.forgotten, state.seen_us[device]

@@ -103,7 +103,8 @@ class Telemetry:
             "event_us": batch.time_us,
         }
         rows = Rows(keys, batch.version_us, expire_us, batch.cells)
-        rows_seen, seen = newly_seen(state, tenant.name, batch, device, placed, keep_us)
+        since_us = kept_since_us(tenant, batch.time_us)
+        rows_seen, seen = newly_seen(state, tenant.name, batch, device, placed, keep_us, since_us)
         changes = [(self.table(k), part) for k, part in _by_class(rows, keep_us)]
         reports = [part for _, part in changes]
         if len(rows_seen):
@@ -164,12 +165,12 @@ class Telemetry:
         *,
         metrics: Sequence[str] | None = None,
         beyond_us: int = 0,
-        between: Callable[[], None] = lambda: None,
+        between: Callable[[int], None] = lambda _: None,
     ) -> list[Rows]:
         """Live rows of many devices, all at once: for spans of an hour or so. `beyond_us`: so much beyond the retention.
 
-        That is the one they are on disk for: what a tenant may still be shown of them is for who asks. `between` is called
-        after each piece that was read, and may raise, or wait for whoever has precedence.
+        That is the one they are on disk for: what a tenant may still be shown of them is for who asks. `between` is told
+        of each piece how many rows it has, as it is read, and may raise, or wait for whoever has precedence.
         """
         marks = self.erasure.marks(tenant.name)
         wanted: dict[tuple[Table, TimeSpan], list[Key]] = {}
@@ -184,7 +185,7 @@ class Telemetry:
                 rows = drop_erased_rows(marks, chunk)
                 if len(rows):
                     found.append(rows)
-                between()
+                between(len(rows))
         return found
 
     def _stretches(
@@ -208,7 +209,9 @@ class Telemetry:
     def latest(
         self, tenant: Tenant, devices: Sequence[str], *, metrics: Sequence[str] | None = None, may_lag: bool = False
     ) -> list[Rows]:
-        """Rows that hold each metric's newest value in the last bucket of each device, newest first by device."""
+        """Rows that hold each metric's newest value in the last bucket of each device, newest first by device. Where the
+        raw retention changes, a bucket ends.
+        """
         marks = self.erasure.marks(tenant.name)
         by_class: dict[int, list[Key]] = {}
         for device, bucket, subs, keep_us in self._last_seen(tenant.name, devices, may_lag):
@@ -287,6 +290,15 @@ def kept_us(tenant: Tenant, time_us: Ints) -> Ints:
     starts = np.array([e.from_us for e in epochs])
     keeps = np.array([e.raw_us for e in epochs])
     return keeps[np.maximum(np.searchsorted(starts, time_us, side="right") - 1, 0)]
+
+
+def kept_since_us(tenant: Tenant, time_us: Ints) -> Ints:
+    """From which event time on the retention of each report holds; 0: that is the first."""
+    epochs = tenant.raw_epochs
+    if len(epochs) <= 1:
+        return np.zeros(len(time_us), np.int64)
+    starts = np.array([0, *(e.from_us for e in epochs[1:])])
+    return starts[np.searchsorted(starts[1:], time_us, side="right")]
 
 
 def oldest_shown_us(tenant: Tenant, time_us: Column, now_us: int) -> Ints:
