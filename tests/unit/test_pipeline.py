@@ -17,7 +17,7 @@ from widerow.config import Backfill, Config, Store
 from widerow.engine.rows import Rows
 from widerow.model.device import Device
 from widerow.model.errors import ConfigError, NotTheWriter, Overloaded, StorageFull, TenantBusy, Unavailable
-from widerow.model.tenant import Limits, Tenant
+from widerow.model.tenant import LimitMode, Limits, Tenant
 from widerow.model.times import HOUR, MINUTE, SECOND, TimeSpan
 from widerow.pipeline.job import Job, Lane, Outcome, Settle
 from widerow.pipeline.pipeline import INLINE_BYTES
@@ -83,6 +83,17 @@ def test_the_device_limit_is_exact_and_explains_itself(service: Service) -> None
     ((code, reason, positions),) = [(r.code, r.reason, len(r.positions)) for r in outcome.refusals]
     assert (code, positions) == ("device-limit", 2)
     assert "limits.devices" in reason
+
+
+def test_reports_that_bring_devices_beyond_a_limit_in_shadow_are_counted_and_kept(service: Service) -> None:
+    shadow = Tenant(name="acme", limits=Limits(devices=3), limit_modes={"devices": LimitMode.SHADOW})
+    tenant, now = service.catalog.tenants.create(shadow), service.clock.now_us()
+    body = "\n".join(f"m,device=d{i} x=1 {now + k}" for i in range(5) for k in range(2))
+    for _ in range(2):  # those that come again are of devices that are known
+        (outcome,) = send(service, tenant, body)
+        assert (outcome.accepted, list(outcome.refusals)) == (10, [])
+        labels = {"tenant": "acme", "limit": "devices"}
+        assert service.counters.registry.get_sample_value("widerow_reports_shadowed_total", labels) == 4
 
 
 def test_many_small_requests_and_large_ones_all_land(service: Service) -> None:

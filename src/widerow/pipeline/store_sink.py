@@ -121,6 +121,8 @@ class StoreSink:
         used = np.zeros(len(batch.device.names), np.bool_)
         used[batch.device.codes] = True  # a name whose reports were all refused is no device
         registered = self._catalog.devices.register(tenant, batch.device.names, used)
+        if registered.beyond is not None:
+            self._counters.shadowed.labels(tenant.name, "devices").inc(int(registered.beyond[batch.device.codes].sum()))
         batch, refusals = without_unregistered(tenant, batch, registered.codes)
         return batch, refusals, registered.added
 
