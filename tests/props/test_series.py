@@ -174,6 +174,24 @@ def test_a_limit_that_holds_again_looks_up_what_came_meanwhile() -> None:
     assert series.count(limited(3)) == 6
 
 
+@given(st.lists(reports, max_size=8), st.lists(reports, min_size=1, max_size=8), st.integers(1, 12))
+def test_in_shadow_those_are_told_that_enforcing_would_have_refused(
+    before: list[Report], sent: list[Report], most: int
+) -> None:
+    clock = ManualClock(NOW)
+    engine, series = made(clock)
+    first = series.admit(limited(1_000), batch_of(before)) if before else None
+    engine.write(first.changes if first else ())
+    told = Series(engine, clock).admit(limited(most, LimitMode.SHADOW), batch_of(sent))
+    refused = Series(engine, clock).admit(limited(most), batch_of(sent))
+    assert told is not None
+    assert refused is not None
+    assert told.over.tolist() == refused.over.tolist()
+    engine.write(told.changes)
+    pairs = {(report.device, metric) for report in [*before, *sent] for metric in report.values}
+    assert Series(engine, clock).count(limited(most)) == len(pairs), "all are noted"
+
+
 def test_in_shadow_what_is_over_is_told_and_noted() -> None:
     clock = ManualClock(NOW)
     engine, series = made(clock)

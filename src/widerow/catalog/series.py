@@ -96,10 +96,9 @@ class Series:
             return None
         with self._lock:
             known = self._of(tenant.name)
-            holds = known.learned and mode is LimitMode.ENFORCE
-            over, fresh = known.take_in(batch.device, batch.cells, most if holds else _NO_LIMIT)
-            if mode is LimitMode.SHADOW and known.learned and known.used > most:  # noted all the same: they are accepted
-                over[batch.cells.rows()[fresh]] = True
+            over, fresh = known.take_in(batch.device, batch.cells, most if known.learned else _NO_LIMIT)
+            if mode is LimitMode.SHADOW and over.any():  # noted all the same: they are accepted
+                fresh |= known.take_in(batch.device, batch.cells, _NO_LIMIT)[1]
         return Fit(over, [self._rows(tenant.name, batch.device, batch.cells, fresh)] if fresh.any() else [])
 
     def count(self, tenant: Tenant) -> int | None:
