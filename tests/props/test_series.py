@@ -6,12 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from widerow.catalog.series import Series, series_in
+from widerow.catalog.series import Fit, Series, series_in
 from widerow.catalog.store import bring_up
 from widerow.engine.memory import MemoryEngine
+from widerow.engine.rows import rows_of
 from widerow.model.batch import Report, batch_of
+from widerow.model.errors import StorageFull
 from widerow.model.tenant import LimitMode, Limits, Tenant
 from widerow.model.times import MS, ManualClock
+from widerow.schema.shards import shard_of
 from widerow.schema.usage import SERIES
 
 NOW = 1_800_000_000_000_000
@@ -36,6 +39,22 @@ def made(clock: ManualClock) -> tuple[MemoryEngine, Series]:
     return engine, series
 
 
+def store(engine: MemoryEngine, series: Series, fit: Fit | None) -> None:
+    assert fit is not None
+    engine.write(fit.changes)
+    series.settle(fit, written=True)
+
+
+def pairs_in(fit: Fit, sent: list[Report]) -> set[tuple[str, str]]:
+    """The series of the reports that passed."""
+    return {
+        (report.device, metric)
+        for report, over in zip(sent, fit.over.tolist(), strict=True)
+        for metric in report.values
+        if not over
+    }
+
+
 @given(batches, st.integers(1, 12), st.sets(st.integers(0, 7)), st.sets(st.integers(0, 7)))
 def test_what_fits_passes_in_order_and_is_known_after_a_restart(
     sent: list[list[Report]], most: int, restarts: set[int], failures: set[int]
@@ -58,10 +77,67 @@ def test_what_fits_passes_in_order_and_is_known_after_a_restart(
         assert len(known) <= most
         if n in failures:
             known = before
-            series.forget("acme")
+            series.settle(fit, written=False)
         else:
-            engine.write(fit.changes)
+            store(engine, series, fit)
         assert series.count(limited(most)) == len(known)
+
+
+@given(batches, st.integers(1, 12), st.data())
+def test_what_is_written_is_known_whatever_else_is_being_written_or_fails(
+    sent: list[list[Report]], most: int, data: st.DataObject
+) -> None:
+    clock = ManualClock(NOW)
+    engine, series = made(clock)
+    under_way: list[tuple[Fit, set[tuple[str, str]]]] = []
+    written: set[tuple[str, str]] = set()
+    for batch in [*sent, *[None] * len(sent)]:
+        clock.time_us += MS
+        if batch:
+            fit = series.admit(limited(most), batch_of(batch))
+            assert fit is not None
+            under_way.append((fit, pairs_in(fit, batch)))
+        if under_way and (batch is None or data.draw(st.booleans())):
+            fit, pairs = under_way.pop(data.draw(st.integers(0, len(under_way) - 1)))
+            if data.draw(st.booleans()):
+                store(engine, series, fit)
+                written |= pairs
+            else:
+                series.settle(fit, written=False)
+        assert len(written.union(*[pairs for _, pairs in under_way])) <= most
+        restarted = Series(engine, clock)
+        assert restarted.count(limited(most)) == len(written)
+    assert series.count(limited(most)) == len(written)
+
+
+def test_what_another_is_writing_is_written_by_those_that_pass_and_by_no_others() -> None:
+    clock = ManualClock(NOW)
+    engine, series = made(clock)
+    first = series.admit(limited(2), batch_of([Report("a", NOW, {"x": 1.0}, {})]))
+    sent = [Report("a", NOW, {"x": 2.0, "y": 1.0, "z": 1.0}, {}), Report("b", NOW, {"x": 1.0}, {"tag": "x"})]
+    second = series.admit(limited(2), batch_of(sent))
+    assert first is not None
+    assert second is not None
+    assert second.over.tolist() == [True, False]
+    assert [rows.keys["device_id"][0] for _, rows in second.changes] == ["b"]
+    third = series.admit(limited(2), batch_of([Report("a", NOW, {"x": 3.0}, {"tag": "x"})]))
+    series.settle(first, written=False)
+    store(engine, series, third)
+    series.settle(second, written=False)
+    assert series.count(limited(2)) == Series(engine, clock).count(limited(2)) == 1
+
+
+def test_a_series_that_is_erased_while_it_is_written_is_written_again() -> None:
+    clock = ManualClock(NOW)
+    engine, series = made(clock)
+    batch = batch_of([Report("a", NOW, {"x": 1.0}, {})])
+    fit = series.admit(limited(1), batch)
+    series.erase("acme", device="a", version_us=clock.time_us)
+    assert series.count(limited(1)) == 1, "it counts: it may be there in the end"
+    store(engine, series, fit)
+    clock.time_us += MS
+    store(engine, series, series.admit(limited(1), batch))
+    assert Series(engine, clock).count(limited(1)) == 1
 
 
 @given(batches)
@@ -87,8 +163,7 @@ def test_a_series_goes_with_its_device_or_metric_and_makes_room() -> None:
     engine, series = made(clock)
     tenant = limited(4)
     fit = series.admit(tenant, batch_of([Report(d, NOW, {"x": 1.0, "y": 1.0}, {}) for d in ("a", "b")]))
-    assert fit is not None
-    engine.write(fit.changes)
+    store(engine, series, fit)
     new = batch_of([Report("c", NOW, {"x": 1.0}, {})])
     over = series.admit(tenant, new)
     assert over is not None
@@ -102,6 +177,7 @@ def test_a_series_goes_with_its_device_or_metric_and_makes_room() -> None:
     fits = series.admit(tenant, new)
     assert fits is not None
     assert fits.over.tolist() == [False]
+    store(engine, series, fits)
     series.erase("acme", version_us=clock.time_us + MS)
     assert series.count(tenant) == 0
 
@@ -129,7 +205,7 @@ def test_the_limit_holds_when_what_was_there_is_learned() -> None:
     assert first is not None
     assert not first.over.any(), "not before it is known what there is"
     assert (woken, series.unlearned()) == ([True], ["acme"])
-    engine.write(first.changes)
+    store(engine, series, first)
     old = [rows for _, rows in first.changes]
     series.learn("acme", old)
     assert (series.unlearned(), series.count(tenant)) == ([], 5)
@@ -139,14 +215,33 @@ def test_the_limit_holds_when_what_was_there_is_learned() -> None:
         assert later.over.tolist() == [False, True], "what there is goes on, also beyond the limit"
 
 
+def test_what_could_not_be_noted_while_it_was_looked_up_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock(NOW)
+    engine = MemoryEngine(clock)
+    bring_up(engine)
+    series, tenant = Series(engine, clock), limited(2)
+    had = rows_of(SERIES, [(("acme", shard_of(device), device), {"x": 1.0}) for device in "ab"], version_us=NOW)
+
+    def full(_changes: object) -> None:
+        raise StorageFull("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "write", full)
+        with pytest.raises(StorageFull):
+            series.learn("acme", [had])
+    series.learn("acme", [had])
+    assert Series(engine, clock).count(tenant) == series.count(tenant) == 2
+
+
 @pytest.mark.parametrize("count", [10_000])
 def test_the_table_grows_with_what_it_holds(count: int) -> None:
     clock = ManualClock(NOW)
-    _, series = made(clock)
+    engine, series = made(clock)
     batch = batch_of([Report(f"d{i}", NOW, {"x": 1.0, "y": 1.0}, {}) for i in range(count)])
     fit = series.admit(limited(2 * count - 1), batch)
     assert fit is not None
     assert fit.over.tolist() == [False] * (count - 1) + [True]
+    store(engine, series, fit)
     again = series.admit(limited(2 * count - 1), batch)
     assert again is not None
     assert (again.changes, int(again.over.sum())) == ([], 1)
@@ -157,8 +252,7 @@ def test_a_limit_that_holds_again_looks_up_what_came_meanwhile() -> None:
     engine, series = made(clock)
     before = batch_of([Report("a", NOW, {"x": 1.0}, {})])
     fit = series.admit(limited(1), before)
-    assert fit is not None
-    engine.write(fit.changes)
+    store(engine, series, fit)
     assert series.admit(limited(1, LimitMode.OFF), before) is None
     meanwhile = batch_of([Report(f"d{i}", NOW, {"x": 1.0}, {}) for i in range(5)])
     assert series.admit(limited(1, LimitMode.OFF), meanwhile) is None, "nothing is noted"
@@ -168,7 +262,7 @@ def test_a_limit_that_holds_again_looks_up_what_came_meanwhile() -> None:
     assert again is not None
     assert not again.over.any(), "they are there, and go on"
     assert series.unlearned() == ["acme"]
-    engine.write(again.changes)
+    store(engine, series, again)
     clock.time_us += MS
     series.learn("acme", ())
     assert series.count(limited(3)) == 6
@@ -181,7 +275,8 @@ def test_in_shadow_those_are_told_that_enforcing_would_have_refused(
     clock = ManualClock(NOW)
     engine, series = made(clock)
     first = series.admit(limited(1_000), batch_of(before)) if before else None
-    engine.write(first.changes if first else ())
+    if before:
+        store(engine, series, first)
     told = Series(engine, clock).admit(limited(most, LimitMode.SHADOW), batch_of(sent))
     refused = Series(engine, clock).admit(limited(most), batch_of(sent))
     assert told is not None
@@ -199,12 +294,12 @@ def test_in_shadow_what_is_over_is_told_and_noted() -> None:
     fit = series.admit(shadow, batch_of([Report(f"d{i}", NOW, {"x": 1.0}, {}) for i in range(2)]))
     assert fit is not None
     assert not fit.over.any()
-    engine.write(fit.changes)
+    store(engine, series, fit)
     third = batch_of([Report("d0", NOW, {"x": 1.0}, {}), Report("d2", NOW, {"x": 1.0}, {})])
     fit = series.admit(shadow, third)
     assert fit is not None
     assert fit.over.tolist() == [False, True]
-    engine.write(fit.changes)
+    store(engine, series, fit)
     enforced = series.admit(limited(2), third)
     assert enforced is not None
     assert not enforced.over.any(), "it was accepted, so it goes on"
