@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,12 +13,13 @@ from hypothesis import strategies as st
 from widerow.catalog.series import Fit, Series, series_in
 from widerow.catalog.store import bring_up
 from widerow.engine.memory import MemoryEngine
-from widerow.engine.rows import rows_of
-from widerow.model.batch import Report, batch_of
-from widerow.model.errors import StorageFull
+from widerow.engine.rows import Key, Rows, rows_of
+from widerow.model.batch import Batch, Report, batch_of
+from widerow.model.errors import StorageFull, Unavailable
 from widerow.model.tenant import LimitMode, Limits, Tenant
-from widerow.model.times import MS, ManualClock
+from widerow.model.times import MINUTE, MS, ManualClock
 from widerow.schema.shards import shard_of
+from widerow.schema.table import Table
 from widerow.schema.usage import SERIES
 
 NOW = 1_800_000_000_000_000
@@ -132,9 +137,12 @@ def test_a_series_that_is_erased_while_it_is_written_is_written_again() -> None:
     engine, series = made(clock)
     batch = batch_of([Report("a", NOW, {"x": 1.0}, {})])
     fit = series.admit(limited(1), batch)
+    assert fit is not None
+    engine.write(fit.changes)
     series.erase("acme", device="a", version_us=clock.time_us)
-    assert series.count(limited(1)) == 1, "it counts: it may be there in the end"
-    store(engine, series, fit)
+    assert series.count(limited(1)) == 1, "it counts until that is known"
+    series.settle(fit, written=True)
+    assert series.count(limited(1)) == 0
     clock.time_us += MS
     store(engine, series, series.admit(limited(1), batch))
     assert Series(engine, clock).count(limited(1)) == 1
@@ -303,3 +311,121 @@ def test_in_shadow_what_is_over_is_told_and_noted() -> None:
     enforced = series.admit(limited(2), third)
     assert enforced is not None
     assert not enforced.over.any(), "it was accepted, so it goes on"
+
+
+def of_device(*names: str) -> Batch:
+    return batch_of([Report(name, NOW, {"x": 1.0}, {}) for name in names])
+
+
+def shared(clock: ManualClock) -> tuple[MemoryEngine, Series, Series]:
+    """Two processes that share a store."""
+    engine, _ = made(clock)
+    return engine, Series(engine, clock, reload_us=MINUTE), Series(engine, clock, reload_us=MINUTE)
+
+
+def test_what_other_processes_added_or_erased_is_read_aside_when_it_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, tenant = ManualClock(NOW), limited(3)
+    engine, mine, others = shared(clock)
+    store(engine, mine, mine.admit(tenant, of_device("a", "b")))
+    woken: list[bool] = []
+    mine.wake = lambda: woken.append(True)
+    mine.read_again()
+    others.erase("acme", device="a", version_us=clock.time_us)
+    store(engine, others, others.admit(tenant, of_device("c", "d")))
+    clock.time_us += MINUTE
+
+    def fails(*_: object) -> None:
+        raise Unavailable("it does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "scan", fails)
+        for _ in range(2):
+            fit = mine.admit(tenant, of_device("b"))
+            assert fit is not None
+            assert not fit.over.any()
+        assert (mine.count(tenant), woken) == (2, [True])
+        with pytest.raises(Unavailable):
+            mine.read_again()
+        assert mine.count(tenant) == 2, "it goes on with what was known"
+        clock.time_us += MINUTE
+        assert (mine.count(tenant), woken) == (2, [True, True]), "it is asked for again"
+    mine.read_again()
+    assert mine.count(tenant) == 3
+    fit = mine.admit(tenant, of_device("d", "a"))
+    assert fit is not None
+    assert fit.over.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("erased", ["", "a", "written"])
+def test_what_comes_while_it_is_read_again_is_kept(erased: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, tenant = ManualClock(NOW), limited(9)
+    engine, series, others = shared(clock)
+    store(engine, series, series.admit(tenant, of_device("a", "b")))
+    store(engine, others, others.admit(tenant, of_device("c")))
+    being_written = series.admit(tenant, of_device("before"))
+    clock.time_us += MINUTE
+    assert series.count(tenant) == 3
+    scan, fits = engine.scan, [being_written]
+
+    def slowly(table: Table, partitions: Sequence[Key] | None) -> list[Rows]:
+        found = list(scan(table, partitions))
+        if len(fits) == 1:  # there is one reading that this happens to
+            fits.append(series.admit(tenant, of_device("while")))
+            store(engine, series, series.admit(tenant, of_device("written")))
+            if erased:
+                series.erase("acme", device=erased, version_us=clock.time_us)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "scan", slowly)
+        series.read_again()
+    assert series.count(tenant) == 6 - bool(erased)
+    for fit in fits:
+        store(engine, series, fit)
+    assert series.count(tenant) == Series(engine, clock).count(tenant) == 6 - bool(erased)
+
+
+def test_that_a_limit_holds_is_not_lost_while_it_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, tenant = ManualClock(NOW), limited(1)
+    engine = MemoryEngine(clock)
+    bring_up(engine)
+    series = Series(engine, clock, reload_us=MINUTE)
+    assert series.count(tenant) == 0
+    clock.time_us += MINUTE
+    assert series.count(tenant) == 0
+    scan = engine.scan
+
+    def slowly(table: Table, partitions: Sequence[Key] | None) -> list[Rows]:
+        found = list(scan(table, partitions))
+        series.learn("acme", ())
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "scan", slowly)
+        series.read_again()
+    assert series.unlearned() == []
+
+
+def test_nobody_waits_while_what_another_tenant_has_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock(NOW)
+    engine, series = made(clock)
+    assert series.count(limited(1)) == 0
+    scan, begun, go_on = engine.scan, threading.Event(), threading.Event()
+
+    def slowly(table: Table, partitions: Sequence[Key] | None) -> Iterator[Rows]:
+        begun.set()
+        assert go_on.wait(30)
+        return scan(table, partitions)
+
+    monkeypatch.setattr(engine, "scan", slowly)
+    slow = threading.Thread(target=series.count, args=(replace(limited(1), name="slow"),))
+    quick = threading.Thread(target=series.admit, args=(limited(1), of_device("a")))
+    slow.start()
+    assert begun.wait(30)
+    quick.start()
+    quick.join(5)
+    waits = quick.is_alive()
+    go_on.set()
+    for thread in (slow, quick):
+        thread.join()
+    assert not waits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from widerow.catalog.catalog import Catalog
+from widerow.catalog.series import Series
 from widerow.catalog.store import SCHEMA
 from widerow.codec.decoded import Decoded
 from widerow.config import Backfill, Config, Store
 from widerow.engine.rows import Rows
+from widerow.model.batch import Report, batch_of
 from widerow.model.device import Device
 from widerow.model.errors import ConfigError, NotTheWriter, Overloaded, StorageFull, TenantBusy, Unavailable
 from widerow.model.tenant import LimitMode, Limits, Tenant
@@ -223,6 +226,21 @@ def test_after_another_process_wrote_nothing_is_known_by_heart() -> None:
         assert [r.code for r in limited.refusals] == ["device-limit"]
         assert service.queries.latest(tenant, ["a"]).number.tolist() == [2.0]
         assert [metric.name for metric in service.catalog.metrics.list("acme")] == ["m_x"]
+
+
+def test_series_that_another_process_added_are_read_by_the_housekeeping(service: Service) -> None:
+    tenant, mine = Tenant(name="acme", limits=Limits(series=9)), service.catalog.series
+    service.catalog.tenants.create(tenant)
+    mine._reload_us = 0  # as on a store that processes share, and due at once
+    assert mine.count(tenant) == 0
+    other = Series(service.engine, service.clock)
+    fit = other.admit(tenant, batch_of([Report("d", service.clock.now_us(), {"x": 1.0}, {})]))
+    assert fit is not None
+    service.engine.write(fit.changes)
+    deadline_s = time.monotonic() + 30
+    while mine.count(tenant) == 0 and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert mine.count(tenant) == 1
 
 
 def test_a_deleted_tenant_fails_alone(service: Service) -> None:
