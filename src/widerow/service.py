@@ -445,7 +445,13 @@ class Service:
 
     def keep_house(self) -> None:
         """Expiry, purging, and what else is to be done now and then. What fails does not keep the rest from being done."""
-        for work in (self._expire, self._purge_if_leading, self.learn_series, self.pyramid.guard.look):
+        for work in (
+            self._expire,
+            self._purge_if_leading,
+            self.catalog.series.read_again,
+            self.learn_series,
+            self.pyramid.guard.look,
+        ):
             tried(work, _NOT_KEPT, log)
 
     def _expire(self) -> None:

@@ -20,7 +20,7 @@ from widerow.model.arrays import Flags
 from widerow.model.device import Device, Profile
 from widerow.model.errors import Conflict, NotFound, Rejected, Unavailable
 from widerow.model.names import NO_NAMES, Names
-from widerow.model.tenant import Limits, Tenant
+from widerow.model.tenant import LimitMode, Limits, Tenant
 from widerow.model.times import SECOND, ManualClock
 from widerow.schema.table import Table
 from widerow.schema.tables import TABLES
@@ -122,6 +122,23 @@ def test_the_limit_is_filled_to_the_last_place(devices: Devices) -> None:
     assert register(devices, limited(4), "d") == [KNOWN]
     assert register(devices, limited(2), "a", "e") == [KNOWN, DEVICE_LIMIT]
     assert devices.count("acme") == 4
+
+
+def test_in_shadow_all_are_registered_and_those_beyond_the_limit_are_told_once(devices: Devices) -> None:
+    shadow = Tenant(name="acme", limits=Limits(devices=3), limit_modes={"devices": LimitMode.SHADOW})
+
+    def check(tenant: Tenant, names: str, beyond: str) -> None:
+        registered = devices.register(tenant, Names.of(list(names)))
+        assert codes_of(registered) == [KNOWN] * len(names)
+        told = np.zeros(len(names), np.bool_) if registered.beyond is None else registered.beyond
+        assert "".join(name for name, is_beyond in zip(names, told.tolist(), strict=True) if is_beyond) == beyond
+
+    check(shadow, "ab", "")
+    check(shadow, "dbced", "ce")  # `d` takes the last place
+    check(shadow, "abcdef", "f")
+    check(replace(shadow, limit_modes={"devices": LimitMode.OFF}), "g", "")
+    check(ACME, "h", "")
+    assert devices.count("acme") == 8
 
 
 def test_deleting_a_device_frees_its_place_and_makes_it_unknown(devices: Devices) -> None:

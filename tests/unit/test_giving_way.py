@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from widerow.catalog.series import Series
 from widerow.config import Config, Store
 from widerow.engine.rows import Rows
 from widerow.model.batch import Report, batch_of
 from widerow.model.errors import NotTheWriter, Refusal, StorageFull, WiderowError
 from widerow.model.lane import Lane
-from widerow.model.tenant import Tenant
+from widerow.model.tenant import Limits, Tenant
 from widerow.model.times import HOUR, MINUTE, MS, TimeSpan
 from widerow.pipeline.job import Job, Outcome
 from widerow.pipeline.store_sink import StoreSink
@@ -118,6 +120,29 @@ def test_what_was_written_within_a_commit_that_fails_has_marks_and_is_found(
     assert site.count() == 1
     assert {unit.start_us for unit in site.marked()} == {now}
     assert sum(len(rows) for rows in service.engine.scan(LAST_SEEN, None)) == 1
+
+
+def test_series_of_reports_that_were_written_within_a_commit_that_fails_are_known(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited = service.catalog.tenants.update("acme", lambda tenant: replace(tenant, limits=Limits(series=9)))
+    site, now = Committing(service), service.clock.now_us()
+    write = service.engine.write
+
+    def give_way() -> None:
+        if site.count() == 0:
+            assert site.commit(now, now - 1_000_000) is None
+
+            def full(_changes: Sequence[tuple[Table, Rows]]) -> None:
+                raise StorageFull("no room")
+
+            monkeypatch.setattr(service.engine, "write", full)
+
+    error = site.commit(now - MINUTE, give_way=give_way)
+    monkeypatch.setattr(service.engine, "write", write)
+    assert isinstance(error, StorageFull)
+    assert service.catalog.series.count(limited) == 1
+    assert Series(service.engine, service.clock).count(limited) == 1, "and after a restart"
 
 
 def test_marks_are_relied_on_once_they_are_durable(service: Service) -> None:

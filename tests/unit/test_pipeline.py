@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,13 +13,15 @@ from queue import Queue
 import pytest
 
 from widerow.catalog.catalog import Catalog
+from widerow.catalog.series import Series
 from widerow.catalog.store import SCHEMA
 from widerow.codec.decoded import Decoded
 from widerow.config import Backfill, Config, Store
 from widerow.engine.rows import Rows
+from widerow.model.batch import Report, batch_of
 from widerow.model.device import Device
 from widerow.model.errors import ConfigError, NotTheWriter, Overloaded, StorageFull, TenantBusy, Unavailable
-from widerow.model.tenant import Limits, Tenant
+from widerow.model.tenant import LimitMode, Limits, Tenant
 from widerow.model.times import HOUR, MINUTE, SECOND, TimeSpan
 from widerow.pipeline.job import Job, Lane, Outcome, Settle
 from widerow.pipeline.pipeline import INLINE_BYTES
@@ -84,6 +87,17 @@ def test_the_device_limit_is_exact_and_explains_itself(service: Service) -> None
     ((code, reason, positions),) = [(r.code, r.reason, len(r.positions)) for r in outcome.refusals]
     assert (code, positions) == ("device-limit", 2)
     assert "limits.devices" in reason
+
+
+def test_reports_that_bring_devices_beyond_a_limit_in_shadow_are_counted_and_kept(service: Service) -> None:
+    shadow = Tenant(name="acme", limits=Limits(devices=3), limit_modes={"devices": LimitMode.SHADOW})
+    tenant, now = service.catalog.tenants.create(shadow), service.clock.now_us()
+    body = "\n".join(f"m,device=d{i} x=1 {now + k}" for i in range(5) for k in range(2))
+    for _ in range(2):  # those that come again are of devices that are known
+        (outcome,) = send(service, tenant, body)
+        assert (outcome.accepted, list(outcome.refusals)) == (10, [])
+        labels = {"tenant": "acme", "limit": "devices"}
+        assert service.counters.registry.get_sample_value("widerow_reports_shadowed_total", labels) == 4
 
 
 def test_many_small_requests_and_large_ones_all_land(service: Service) -> None:
@@ -213,6 +227,21 @@ def test_after_another_process_wrote_nothing_is_known_by_heart() -> None:
         assert [r.code for r in limited.refusals] == ["device-limit"]
         assert service.queries.latest(tenant, ["a"]).number.tolist() == [2.0]
         assert [metric.name for metric in service.catalog.metrics.list("acme")] == ["m_x"]
+
+
+def test_series_that_another_process_added_are_read_by_the_housekeeping(service: Service) -> None:
+    tenant, mine = Tenant(name="acme", limits=Limits(series=9)), service.catalog.series
+    service.catalog.tenants.create(tenant)
+    mine._reload_us = 0  # as on a store that processes share, and due at once
+    assert mine.count(tenant) == 0
+    other = Series(service.engine, service.clock)
+    fit = other.admit(tenant, batch_of([Report("d", service.clock.now_us(), {"x": 1.0}, {})]))
+    assert fit is not None
+    service.engine.write(fit.changes)
+    deadline_s = time.monotonic() + 30
+    while mine.count(tenant) == 0 and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert mine.count(tenant) == 1
 
 
 def test_a_deleted_tenant_fails_alone(service: Service) -> None:

@@ -54,6 +54,8 @@ class Registered:
     """Per name: KNOWN, UNKNOWN_DEVICE or DEVICE_LIMIT."""
     added: Names = NO_NAMES
     """The devices that this call registered: nobody ever wrote to them."""
+    beyond: Flags | None = None
+    """Per name: whether it was registered only because the limit is in shadow. None: no name was."""
 
     def __post_init__(self) -> None:
         frozen(self.codes)
@@ -257,11 +259,18 @@ class Devices:
             self._load(tenant.name, roster)
             unknown = np.flatnonzero(~roster.known(candidates))
             bodies = Coded.constant(pack(Device(name="", created_us=self.clock.now_us())), len(unknown))
+            room = _shadowed_room(tenant, roster.count)
             results[unknown], added = self._enter(
                 tenant, roster, candidates.take(unknown), bodies, may_add=tenant.registers_devices
             )
         codes[missing] = results[distinct]
-        return Registered(codes, candidates.take(unknown[added]))
+        beyond: Flags | None = None
+        if room is not None and added[room:].any():
+            over = np.zeros(len(candidates), np.bool_)
+            over[unknown[room:]] = added[room:]
+            beyond = np.zeros(len(names), np.bool_)
+            beyond[missing] = over[distinct]
+        return Registered(codes, candidates.take(unknown[added]), beyond)
 
     def _entered(self, tenant: Tenant, devices: Sequence[Device]) -> Sequence[Device | int]:
         """For each of these distinct devices: itself if it was created, else KNOWN (it exists) or DEVICE_LIMIT."""
@@ -425,6 +434,12 @@ class Devices:
 def _instead(device: Device, old: Device) -> Device:
     """Another description, of the same hardware."""
     return replace(device, hardware=old.hardware)
+
+
+def _shadowed_room(tenant: Tenant, count: int) -> int | None:
+    """How many devices more a limit in shadow would have let in; None: it is not in shadow."""
+    allowed = tenant.limits.devices if tenant.mode("devices") is LimitMode.SHADOW else 0
+    return max(0, allowed - count) if allowed else None
 
 
 def _limit_reason(tenant: Tenant) -> str:

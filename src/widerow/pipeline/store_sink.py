@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from widerow.catalog.catalog import Catalog
+from widerow.catalog.series import Fit
 from widerow.engine.port import Engine
 from widerow.engine.rows import Rows
 from widerow.model.batch import Batch
@@ -121,6 +122,8 @@ class StoreSink:
         used = np.zeros(len(batch.device.names), np.bool_)
         used[batch.device.codes] = True  # a name whose reports were all refused is no device
         registered = self._catalog.devices.register(tenant, batch.device.names, used)
+        if registered.beyond is not None:
+            self._counters.shadowed.labels(tenant.name, "devices").inc(int(registered.beyond[batch.device.codes].sum()))
         batch, refusals = without_unregistered(tenant, batch, registered.codes)
         return batch, refusals, registered.added
 
@@ -129,7 +132,7 @@ class StoreSink:
         fit = self._catalog.series.admit(tenant, batch)
         if fit is None:
             return batch
-        group.series = fit.changes
+        group.series = fit
         count = int(fit.over.sum())
         if count and tenant.mode("series") is LimitMode.SHADOW:
             self._counters.shadowed.labels(tenant.name, "series").inc(count)
@@ -148,8 +151,8 @@ class StoreSink:
             except Exception as failure:
                 log.exception("what was written could not be noted for rolling")
                 error = unexpected(failure)
-        if group.series and error:
-            self._catalog.series.forget(group.tenant)
+        if group.series:
+            self._catalog.series.settle(group.series, written=error is None)
         if group.plan and not error:
             self._observe(group.plan)
         for job, refused in zip(group.jobs, refusals_by_job(group.jobs, group.refusals), strict=True):
@@ -177,8 +180,8 @@ class _Group:
     marks: MarkPlan | None = None
     fresh: Names | None = None
     """Devices that were registered for it."""
-    series: Sequence[tuple[Table, Rows]] = ()
-    """What is to be known of new series."""
+    series: Fit | None = None
+    """With what is to be known of new series."""
     refusals: list[Refusal] = field(default_factory=list)
     error: WiderowError | None = None
 
@@ -186,4 +189,5 @@ class _Group:
         """What is to be written, marks in front of the reports they stand for. Nothing, if not all of it was planned."""
         if self.error:
             return []
-        return [*self.series, *(self.marks.changes if self.marks else ()), *(self.plan.changes if self.plan else ())]
+        series = self.series.changes if self.series else ()
+        return [*series, *(self.marks.changes if self.marks else ()), *(self.plan.changes if self.plan else ())]
