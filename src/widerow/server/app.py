@@ -3,6 +3,8 @@
 Rule 1: write routes go straight to their own code, before anything is allocated for the others.
 Rule 2: names in paths are taken from the path as it was sent, so an encoded slash is part of a name.
 Rule 3: handlers block, so they run in threads, when it is their tenant's turn (`server.desk`).
+Rule 4: a body is read only where the table says that there is one, which is never before the caller is known. What else is
+sent with a request is not kept.
 """
 
 from __future__ import annotations
@@ -121,9 +123,7 @@ class App:
         query = Query(scope["query_string"], route.known())
         tenant = self._auth.tenant_name(caller, query.text("tenant")) if caller is not None else None
         media_type = negotiate(headers.get("accept", ""), route.offers)
-        if "content-length" in headers:
-            self._intake.announced(headers["content-length"].encode("latin-1"))
-        body = await self._intake.read(receive)
+        body = await self._body(headers, receive) if route.body is not None else b""
         path = {name: _decoded(value) for name, value in scope.get("path_params", {}).items()}
         call = Call(self._front, self._auth, caller, path, query, headers, body, self._intake.max_bytes, media_type)
         assert not isinstance(route.handler, WriteKind)
@@ -134,6 +134,11 @@ class App:
         handler = partial(answered, route, route.handler)
         asked = partial(_asked, handler) if route.group == "Reading" else handler
         return await self._desk.answer(tenant or "", asked, call)
+
+    async def _body(self, headers: Mapping[str, str], receive: Receive) -> bytes:
+        if "content-length" in headers:
+            self._intake.announced(headers["content-length"].encode("latin-1"))
+        return await self._intake.read(receive)
 
 
 def _asked(handler: Handler, call: Call) -> Answer:

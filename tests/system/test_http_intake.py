@@ -1,0 +1,116 @@
+"""Bodies that come slowly, or not to their end, or wait: what they hold is bounded, and others are served meanwhile."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from system.conftest import config_at
+from widerow.config import Http, Pipeline
+from widerow.model.tenant import Tenant
+from widerow.model.token import Role
+from widerow.server.routes import ROUTES
+from widerow.server.run import running
+from widerow.service import Service
+
+MIB = 1 << 20
+BODY_MIB, TENANT_MIB, ALL_MIB = 8, 12, 24
+PATIENCE_S = 30
+
+
+@dataclass
+class Small:
+    """A server with little room, which its connections outlive by no means."""
+
+    service: Service
+    url: str
+    stack: ExitStack
+
+    def token(self, tenant: str, role: Role) -> str:
+        return self.service.catalog.tokens.create(role, tenant=tenant)[0]
+
+    def opened(self, request: str, *, length: int, token: str = "") -> socket.socket:
+        """A connection on which a request has begun: its head is sent, nothing of its body."""
+        address = urlsplit(self.url)
+        connection = socket.create_connection((address.hostname or "", address.port or 0), timeout=PATIENCE_S)
+        self.stack.enter_context(connection)
+        head = [f"{request} HTTP/1.1", "Host: x", f"Content-Length: {length}", "Content-Type: application/json"]
+        head += [f"Authorization: Bearer {token}"] if token else []
+        connection.sendall("\r\n".join([*head, "", ""]).encode())
+        return connection
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Small]:
+    config = replace(
+        config_at(tmp_path),
+        http=Http(max_body_mib=BODY_MIB),
+        pipeline=Pipeline(max_in_flight_mib=ALL_MIB, max_tenant_in_flight_mib=TENANT_MIB),
+    )
+    with Service.open(config) as service, ExitStack() as stack:
+        for tenant in ("acme", "umbra"):
+            service.catalog.tenants.create(Tenant(name=tenant))
+        with running(service) as url:
+            yield Small(service, url, stack)
+
+
+def answer_of(connection: socket.socket) -> tuple[int, str, bytes]:
+    """Status, head and body of an answer."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += _more(connection)
+    head, _, body = data.partition(b"\r\n\r\n")
+    text = head.decode().lower()
+    length = int(text.partition("content-length: ")[2].partition("\r\n")[0] or 0)
+    while len(body) < length:
+        body += _more(connection)
+    return int(head.split()[1]), text, body
+
+
+def _more(connection: socket.socket) -> bytes:
+    data = connection.recv(65_536)
+    assert data, "hung up before there was an answer"
+    return data
+
+
+def code_of(body: bytes) -> str:
+    code: str = json.loads(body)["error"]["code"]
+    return code
+
+
+def report(size: int) -> bytes:
+    """One report, in so many bytes."""
+    text = json.dumps({"device": "d", "time": time.time_ns() // 1_000_000, "values": {"a": 1}})
+    return text.encode().ljust(size)
+
+
+def written(small: Small, token: str, size: int = MIB) -> int:
+    """The status of a report that comes in several pieces."""
+    body = report(size)
+    connection = small.opened("POST /v1/write", length=size, token=token)
+    connection.sendall(body[: size // 2])
+    time.sleep(0.05)
+    connection.sendall(body[size // 2 :])
+    return answer_of(connection)[0]
+
+
+def test_bodies_that_nobody_asked_for_take_no_room(small: Small) -> None:
+    writer, reader = small.token("acme", Role.WRITE), small.token("umbra", Role.READ)
+    asking = []
+    for path in ("/ping", "/health/ready", "/", "/v1/devices"):
+        asking.append(small.opened(f"GET {path}", length=BODY_MIB * MIB, token=reader))
+        asking[-1].sendall(b" " * (BODY_MIB * MIB - 1))
+    assert written(small, writer) == 204
+    assert [answer_of(connection)[0] in (200, 204) for connection in asking] == [True] * 4
+
+
+def test_a_route_that_needs_no_token_takes_no_body() -> None:
+    assert [route.id for route in ROUTES if route.roles is None and route.body is not None] == []
