@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 import time
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from widerow.service import Service
 
 MIB = 1 << 20
 BODY_MIB, TENANT_MIB, ALL_MIB = 8, 12, 24
+PAUSE_S = 2
 PATIENCE_S = 30
 
 
@@ -52,7 +54,7 @@ class Small:
 def small(tmp_path: Path) -> Iterator[Small]:
     config = replace(
         config_at(tmp_path),
-        http=Http(max_body_mib=BODY_MIB),
+        http=Http(max_body_mib=BODY_MIB, body_timeout_s=PAUSE_S),
         pipeline=Pipeline(max_in_flight_mib=ALL_MIB, max_tenant_in_flight_mib=TENANT_MIB),
     )
     with Service.open(config) as service, ExitStack() as stack:
@@ -114,3 +116,50 @@ def test_bodies_that_nobody_asked_for_take_no_room(small: Small) -> None:
 
 def test_a_route_that_needs_no_token_takes_no_body() -> None:
     assert [route.id for route in ROUTES if route.roles is None and route.body is not None] == []
+
+
+def test_a_body_that_does_not_go_on_is_given_up_and_its_room_is_free(small: Small) -> None:
+    size, token = BODY_MIB * MIB, small.token("acme", Role.WRITE)
+    stalled = [small.opened("POST /v1/write", length=size, token=token) for _ in range(TENANT_MIB // BODY_MIB)]
+    lines = small.opened("POST /api/v2/write", length=MIB, token=token)
+    for connection in stalled:
+        connection.sendall(report(size)[:-1])
+    lines.sendall(b" " * (MIB - 1))
+    for connection in stalled:
+        status, head, body = answer_of(connection)
+        assert (status, code_of(body)) == (408, "body-timeout")
+        assert "retry-after: 1" in head
+        assert "connection: close" in head
+        assert connection.recv(1) == b""
+    assert answer_of(lines)[0] == 503
+    assert written(small, token, size) == 204
+
+
+def test_a_body_that_comes_slowly_but_steadily_comes_in(small: Small) -> None:
+    body, pieces = report(32 << 10), 2 * PAUSE_S * 2
+    connection = small.opened("POST /v1/write", length=len(body), token=small.token("acme", Role.WRITE))
+    for i in range(pieces):
+        connection.sendall(body[i * len(body) // pieces : (i + 1) * len(body) // pieces])
+        time.sleep(0.5)
+    assert answer_of(connection)[0] == 204
+
+
+def test_who_sends_a_byte_now_and_then_is_given_up(small: Small) -> None:
+    connection = small.opened("POST /v1/write", length=BODY_MIB * MIB, token=small.token("acme", Role.WRITE))
+    connection.sendall(b" " * (1 << 18))
+    given_up_s = time.monotonic() + PATIENCE_S
+    while not select.select([connection], [], [], 0.2)[0] and time.monotonic() < given_up_s:
+        connection.sendall(b" ")
+    status, _, body = answer_of(connection)
+    assert (status, code_of(body)) == (408, "body-timeout")
+
+
+def test_one_tenant_leaves_room_for_others(small: Small) -> None:
+    size, token = BODY_MIB * MIB, small.token("acme", Role.WRITE)
+    greedy = [small.opened("POST /v1/write", length=size, token=token) for _ in range(ALL_MIB // BODY_MIB)]
+    for connection in greedy:
+        connection.sendall(report(size)[:-1])
+    assert written(small, small.token("umbra", Role.WRITE)) == 204
+    statuses = sorted(answer_of(connection)[0] for connection in greedy)
+    assert statuses.count(429) >= 1
+    assert set(statuses) <= {408, 429}

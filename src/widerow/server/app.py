@@ -57,7 +57,10 @@ class App:
         self._front = front
         self._auth = Auth(service, local=local)
         self._intake = Intake(
-            max_bytes=http.max_body_mib << 20, max_bytes_in_all=service.config.pipeline.max_in_flight_mib << 20
+            max_bytes=http.max_body_mib << 20,
+            max_bytes_in_all=service.config.pipeline.max_in_flight_mib << 20,
+            max_bytes_of_one=service.config.pipeline.max_tenant_in_flight_mib << 20,
+            pause_s=http.body_timeout_s,
         )
         self._tally = Tally(service.counters)
         self._desk = Desk(service.turns)
@@ -123,7 +126,7 @@ class App:
         query = Query(scope["query_string"], route.known())
         tenant = self._auth.tenant_name(caller, query.text("tenant")) if caller is not None else None
         media_type = negotiate(headers.get("accept", ""), route.offers)
-        body = await self._body(headers, receive) if route.body is not None else b""
+        body = await self._body(tenant or "", headers, receive) if route.body is not None else b""
         path = {name: _decoded(value) for name, value in scope.get("path_params", {}).items()}
         call = Call(self._front, self._auth, caller, path, query, headers, body, self._intake.max_bytes, media_type)
         assert not isinstance(route.handler, WriteKind)
@@ -135,10 +138,10 @@ class App:
         asked = partial(_asked, handler) if route.group == "Reading" else handler
         return await self._desk.answer(tenant or "", asked, call)
 
-    async def _body(self, headers: Mapping[str, str], receive: Receive) -> bytes:
+    async def _body(self, tenant: str, headers: Mapping[str, str], receive: Receive) -> bytes:
         if "content-length" in headers:
             self._intake.announced(headers["content-length"].encode("latin-1"))
-        return await self._intake.read(receive)
+        return await self._intake.read(receive, tenant)
 
 
 def _asked(handler: Handler, call: Call) -> Answer:

@@ -109,7 +109,7 @@ class Write:
         tenant = self._auth.tenant(caller, given.get("tenant"))
         if length is not None:
             self._intake.announced(length)
-        body = await self._intake.read(receive)
+        body = await self._intake.read(receive, tenant.name)
         self._tally.received(tenant.name, len(body))
         precision = given.get("precision", self._precision)
         packed = encoding.decode("latin-1")
