@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import select
 import socket
@@ -12,10 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from system.conftest import config_at
-from widerow.config import Http, Pipeline
+from widerow.config import Http, Pipeline, Query
 from widerow.model.tenant import Tenant
 from widerow.model.token import Role
 from widerow.server.routes import ROUTES
@@ -39,6 +41,10 @@ class Small:
     def token(self, tenant: str, role: Role) -> str:
         return self.service.catalog.tokens.create(role, tenant=tenant)[0]
 
+    def client(self, tenant: str, role: Role) -> httpx.Client:
+        headers = {"Authorization": f"Bearer {self.token(tenant, role)}"}
+        return self.stack.enter_context(httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE_S))
+
     def opened(self, request: str, *, length: int, token: str = "") -> socket.socket:
         """A connection on which a request has begun: its head is sent, nothing of its body."""
         address = urlsplit(self.url)
@@ -56,6 +62,7 @@ def small(tmp_path: Path) -> Iterator[Small]:
         config_at(tmp_path),
         http=Http(max_body_mib=BODY_MIB, body_timeout_s=PAUSE_S),
         pipeline=Pipeline(max_in_flight_mib=ALL_MIB, max_tenant_in_flight_mib=TENANT_MIB),
+        query=Query(at_once=1, long_at_once=1, max_wait_s=60),
     )
     with Service.open(config) as service, ExitStack() as stack:
         for tenant in ("acme", "umbra"):
@@ -163,3 +170,57 @@ def test_one_tenant_leaves_room_for_others(small: Small) -> None:
     statuses = sorted(answer_of(connection)[0] for connection in greedy)
     assert statuses.count(429) >= 1
     assert set(statuses) <= {408, 429}
+
+
+def test_only_reports_and_batches_of_devices_may_be_as_large_as_any_body() -> None:
+    large = {route.id for route in ROUTES if route.body is not None and route.body.max_bytes is None}
+    assert large == {"POST /v1/write", "POST /write", "POST /api/v2/write", "POST /v1/devices/batch"}
+    assert max(route.body.max_bytes or 0 for route in ROUTES if route.body is not None) == 4 * MIB
+
+
+def test_a_body_larger_than_its_route_takes_is_refused_by_name(small: Small) -> None:
+    client = small.client("acme", Role.ADMIN)
+
+    def check(method: str, path: str, content: bytes, by: str, **headers: str) -> None:
+        answer = client.request(method, path, content=content, headers=headers)
+        assert (answer.status_code, code_of(answer.content)) == (413, "too-large")
+        assert f"as {by} allows" in answer.json()["error"]["message"]
+
+    def spaces(size: int) -> bytes:
+        return b"{}".ljust(size + 1)
+
+    zipped = {"Content-Encoding": "gzip"}
+    check("POST", "/v1/query", spaces(4 * MIB), "POST /v1/query")
+    check("POST", "/v1/query", gzip.compress(spaces(4 * MIB)), "POST /v1/query", **zipped)
+    check("POST", "/v1/latest", spaces(4 * MIB), "POST /v1/latest")
+    check("PATCH", "/v1/devices/d", spaces(MIB), "PATCH /v1/devices/{device}")
+    check("POST", "/v1/deadletters/replay", spaces(MIB), "POST /v1/deadletters/replay")
+    check("POST", "/v1/devices/batch", spaces(BODY_MIB * MIB), "http.max_body_mib")
+    check("POST", "/v1/write", spaces(BODY_MIB * MIB), "http.max_body_mib")
+
+
+def test_as_many_devices_as_may_be_asked_about_fit(small: Small) -> None:
+    client = small.client("acme", Role.ADMIN)
+    longest = [f"{i:0256}" for i in range(10_000)]
+    assert client.post("/v1/latest", json={"devices": longest}).status_code == 200
+    batch = json.dumps({"devices": [{"name": "d"}]}).encode().ljust(BODY_MIB * MIB)
+    assert client.post("/v1/devices/batch", content=batch).status_code == 200
+
+
+def test_bodies_of_requests_that_wait_for_their_turn_are_counted(small: Small) -> None:
+    token, size = small.token("acme", Role.READ), 4 * MIB - 1_000
+    busy = small.service.turns.ask("umbra", lambda _: None, lambda *_: None)
+    body = json.dumps({"devices": ["d"]}).encode().ljust(size)
+    asked = [small.opened("POST /v1/latest", length=size, token=token) for _ in range(TENANT_MIB // 4 + 1)]
+    for connection in asked:
+        connection.sendall(body)
+    refused, _, _ = select.select(asked, [], [], PATIENCE_S)
+    status, _, said = answer_of(refused[0])
+    assert (status, code_of(said)) == (429, "tenant-busy")
+    short = small.opened("POST /v1/latest", length=17, token=token)
+    short.sendall(b'{"devices":["d"]}')
+    assert written(small, small.token("umbra", Role.WRITE)) == 204
+    busy.end()
+    waited = [connection for connection in asked if connection is not refused[0]]
+    assert [answer_of(connection)[0] for connection in [*waited, short]] == [200] * 4
+    assert written(small, small.token("acme", Role.WRITE), BODY_MIB * MIB) == 204

@@ -87,7 +87,7 @@ class ConfirmationNeeded(Conflict):
 
 
 class TooLarge(Rejected):
-    """The request is larger than `http.max_body_mib`."""
+    """The body is larger than `http.max_body_mib`, or than its route takes."""
 
     code = "too-large"
 

@@ -20,7 +20,7 @@ ERRORS = {
     408: "The body did not go on for `http.body_timeout_s`, or came too slowly.",
     409: "It exists already.",
     412: "It has changed since the revision that `If-Match` names.",
-    413: "The body is larger than `http.max_body_mib`.",
+    413: "The body is larger than `http.max_body_mib`, or than it may be here.",
     415: "The content type or encoding is not known.",
     422: "Nothing was kept; the reasons are in the answer.",
     429: "A limit of the tenant is spent; `Retry-After` says when to try again.",
@@ -76,7 +76,8 @@ def _operation(route: Route) -> dict[str, Any]:
         if route.body.example is not None:
             first = next(iter(content.values()))
             first["example"] = route.body.example
-        operation["requestBody"] = {"description": route.body.doc, "required": True, "content": content}
+        most = "" if route.body.max_bytes is None else f" At most {route.body.max_bytes >> 20} MiB."
+        operation["requestBody"] = {"description": route.body.doc + most, "required": True, "content": content}
     return operation
 
 

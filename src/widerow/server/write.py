@@ -113,7 +113,7 @@ class Write:
         self._tally.received(tenant.name, len(body))
         precision = given.get("precision", self._precision)
         packed = encoding.decode("latin-1")
-        most = self._intake.max_bytes
+        most = self._intake.limit.max_bytes
         if self._kind.lines:
             media_type = LINE_TYPE
             decode = self._bodies.lines(body, encoding=packed, precision=precision, max_bytes=most)
