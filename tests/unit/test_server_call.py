@@ -16,6 +16,7 @@ from widerow.model.errors import (
     Overloaded,
     QuotaExceeded,
     Rejected,
+    Stalled,
     StorageFull,
     TooLarge,
     Unauthorized,
@@ -97,6 +98,7 @@ def test_every_error_has_its_status() -> None:
     check(TooLarge("x"), 413, "too-large")
     check(Unsupported("x"), 415, "unsupported")
     check(QuotaExceeded("acme", "writes_per_s", 10, 20, 2.5), 429, "quota-exceeded")
+    check(Stalled("x"), 408, "body-timeout")
     check(Unavailable("x"), 503, "unavailable")
     check(Overloaded("x"), 503, "overloaded")
     check(StorageFull("x"), 507, "storage-full")
@@ -109,6 +111,11 @@ def test_a_spent_limit_says_which_and_when_to_come_back() -> None:
     assert dict(failed.headers)[b"retry-after"] == b"3"
     for error in (Unavailable("x"), StorageFull("x")):
         assert dict(failure(error).headers)[b"retry-after"] == b"1"
+
+
+def test_clients_of_influxdb_drop_what_got_408_and_are_told_503() -> None:
+    assert failure(Stalled("x"), influx).status == 503
+    assert msgspec.json.decode(failure(Stalled("x"), influx).body)["code"] == "unavailable"
 
 
 def test_a_fault_of_ours_is_logged_and_not_told(caplog: pytest.LogCaptureFixture) -> None:

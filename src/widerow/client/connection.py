@@ -28,6 +28,7 @@ _BY_STATUS: dict[int, type[WiderowError]] = {
     401: errors.Unauthorized,
     403: errors.Forbidden,
     404: errors.NotFound,
+    408: Unavailable,
     409: errors.Conflict,
     412: errors.Conflict,
     413: errors.TooLarge,

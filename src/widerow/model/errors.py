@@ -10,6 +10,7 @@
     |   +-- Overloaded        too much is in flight in all
     |   +-- TenantBusy        too much of this tenant is in flight; others are served
     |   |   +-- QueryBusy     the same of its questions
+    |   +-- Stalled           the body of a request did not go on
     |   +-- StorageFull       the disk is
     |   +-- NotTheWriter      the store is another process's to write to
     +-- Corrupt         stored bytes are not what was written
@@ -86,7 +87,7 @@ class ConfirmationNeeded(Conflict):
 
 
 class TooLarge(Rejected):
-    """The request is larger than `http.max_body_mib`."""
+    """The body is larger than `http.max_body_mib`, or than its route takes."""
 
     code = "too-large"
 
@@ -161,6 +162,12 @@ class QueryBusy(TenantBusy):
     """The tenant asks more than it has turns for; others are answered."""
 
     code = "query-busy"
+
+
+class Stalled(Unavailable):
+    """The body of a request did not go on, or came too slowly, and what had come of it was let go."""
+
+    code = "body-timeout"
 
 
 class StorageFull(Unavailable):

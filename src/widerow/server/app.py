@@ -3,6 +3,8 @@
 Rule 1: write routes go straight to their own code, before anything is allocated for the others.
 Rule 2: names in paths are taken from the path as it was sent, so an encoded slash is part of a name.
 Rule 3: handlers block, so they run in threads, when it is their tenant's turn (`server.desk`).
+Rule 4: a body is read only where the table says that there is one, which is never before the caller is known. What else is
+sent with a request is not kept.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from widerow.server.auth import Auth, allow
 from widerow.server.call import Answer, Call, Front, Query, negotiate
 from widerow.server.desk import Desk
 from widerow.server.failures import MethodNotAllowed, failure
-from widerow.server.intake import Intake
+from widerow.server.intake import Intake, Limit
 from widerow.server.routes import ROUTES
 from widerow.server.table import Handler, Route
 from widerow.server.tally import Tally, timing
@@ -55,7 +57,10 @@ class App:
         self._front = front
         self._auth = Auth(service, local=local)
         self._intake = Intake(
-            max_bytes=http.max_body_mib << 20, max_bytes_in_all=service.config.pipeline.max_in_flight_mib << 20
+            max_bytes=http.max_body_mib << 20,
+            max_bytes_in_all=service.config.pipeline.max_in_flight_mib << 20,
+            max_bytes_of_one=service.config.pipeline.max_tenant_in_flight_mib << 20,
+            pause_s=http.body_timeout_s,
         )
         self._tally = Tally(service.counters)
         self._desk = Desk(service.turns)
@@ -121,11 +126,13 @@ class App:
         query = Query(scope["query_string"], route.known())
         tenant = self._auth.tenant_name(caller, query.text("tenant")) if caller is not None else None
         media_type = negotiate(headers.get("accept", ""), route.offers)
-        if "content-length" in headers:
-            self._intake.announced(headers["content-length"].encode("latin-1"))
-        body = await self._intake.read(receive)
+        limit, body = self._limit(route), b""
+        if route.body is not None:
+            if "content-length" in headers:
+                self._intake.announced(headers["content-length"].encode("latin-1"), limit)
+            body = await self._intake.read(receive, tenant or "", limit)
         path = {name: _decoded(value) for name, value in scope.get("path_params", {}).items()}
-        call = Call(self._front, self._auth, caller, path, query, headers, body, self._intake.max_bytes, media_type)
+        call = Call(self._front, self._auth, caller, path, query, headers, body, limit, media_type)
         assert not isinstance(route.handler, WriteKind)
         if route.quick:
             return route.handler(call)
@@ -133,7 +140,13 @@ class App:
             return await asyncio.get_running_loop().run_in_executor(self._aside, route.handler, call)
         handler = partial(answered, route, route.handler)
         asked = partial(_asked, handler) if route.group == "Reading" else handler
-        return await self._desk.answer(tenant or "", asked, call)
+        with self._intake.waiting(tenant or "", body):
+            return await self._desk.answer(tenant or "", asked, call)
+
+    def _limit(self, route: Route) -> Limit:
+        """What a body of this route may have: what the route says, and never more than any may."""
+        most = route.body.max_bytes if route.body is not None else None
+        return self._intake.limit if most is None or most >= self._intake.limit.max_bytes else Limit(most, route.id)
 
 
 def _asked(handler: Handler, call: Call) -> Answer:

@@ -29,6 +29,7 @@ from widerow.model.times import TimeSpan, parse_time
 from widerow.query.budget import Budget
 from widerow.server.auth import Auth, Caller
 from widerow.server.failures import NotAcceptable
+from widerow.server.intake import Limit
 from widerow.server.rates import Rates
 from widerow.service import Service
 
@@ -163,7 +164,8 @@ class Call:
     headers: Mapping[str, str]
     """`if-match`, `content-type`, `content-encoding` and `widerow-command`, where they were sent."""
     body: bytes
-    max_body_bytes: int
+    limit: Limit
+    """Of its body."""
     media_type: str
     """The form the answer is to have."""
     trail: Trail = field(default_factory=Trail)
@@ -196,7 +198,7 @@ class Call:
         media_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media_type not in _JSON_TYPES:
             raise Unsupported(f"content type {media_type[:80]!r} is not known here: send application/json")
-        body = decompress(self.body, self.headers.get("content-encoding", ""), self.max_body_bytes)
+        body = decompress(self.body, self.headers.get("content-encoding", ""), self.limit.max_bytes, self.limit.by)
         try:
             return msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -4,6 +4,8 @@ Rule 1: one table says which error has which status. What is not in it is a faul
 no internals in the answer.
 Rule 2: every error has the same body, `{"error": {"code", "message", ...}}`; a spent limit adds its name, value, use and
 when to try again. On the routes of InfluxDB the body is the one its clients read.
+Rule 3: nothing that helps when it is sent again is answered to them with 408: Telegraf drops what got a 4xx other than 413
+and 429. They get 503.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from widerow.model.errors import (
     QuotaExceeded,
     Rejected,
     Spent,
+    Stalled,
     StorageFull,
     TenantBusy,
     TooLarge,
@@ -74,6 +77,7 @@ STATUSES: tuple[tuple[type[WiderowError], int], ...] = (
     (Unsupported, 415),
     (QuotaExceeded, 429),
     (Rejected, 400),
+    (Stalled, 408),
     (TenantBusy, 429),
     (StorageFull, 507),
     (Overloaded, 503),
@@ -146,11 +150,13 @@ def failure(error: BaseException, shape: Shape = ours) -> Failure:
         log.error("a request failed", exc_info=error)
         error = WiderowError("an internal error; the server's log has the details")
         error.code = "internal"
-    status = known or 500
+    status = 503 if known == 408 and shape is influx else known or 500
     body = msgspec.json.encode(shape(status, error))
     headers = [(b"content-type", JSON_TYPE), (b"content-length", b"%d" % len(body))]
     if status == 401:
         headers.append((b"www-authenticate", b'Bearer realm="widerow", Basic realm="widerow"'))
+    if isinstance(error, Stalled):  # what else it sends is the rest of that body
+        headers.append((b"connection", b"close"))
     if isinstance(error, MethodNotAllowed):
         headers.append((b"allow", ", ".join(error.allowed).encode()))
     if isinstance(error, (QuotaExceeded, Unavailable)):

@@ -17,9 +17,10 @@ ERRORS = {
     403: "The token's role does not allow this, or it is for another tenant.",
     404: "There is no such tenant, device, metric or token.",
     406: "None of the forms that `Accept` names can be given.",
+    408: "The body did not go on for `http.body_timeout_s`, or came too slowly.",
     409: "It exists already.",
     412: "It has changed since the revision that `If-Match` names.",
-    413: "The body is larger than `http.max_body_mib`.",
+    413: "The body is larger than `http.max_body_mib`, or than it may be here.",
     415: "The content type or encoding is not known.",
     422: "Nothing was kept; the reasons are in the answer.",
     429: "A limit of the tenant is spent; `Retry-After` says when to try again.",
@@ -75,7 +76,8 @@ def _operation(route: Route) -> dict[str, Any]:
         if route.body.example is not None:
             first = next(iter(content.values()))
             first["example"] = route.body.example
-        operation["requestBody"] = {"description": route.body.doc, "required": True, "content": content}
+        most = "" if route.body.max_bytes is None else f" At most {route.body.max_bytes >> 20} MiB."
+        operation["requestBody"] = {"description": route.body.doc + most, "required": True, "content": content}
     return operation
 
 
@@ -116,14 +118,20 @@ def _errors(route: Route) -> dict[str, Any]:
         statuses |= {400, 401, 403, 404, 503}
         if not isinstance(route.handler, WriteKind):
             statuses |= {406, 429}
+        if route.body is not None and not _is_influx(route):
+            statuses.add(408)
     shown = {}
     for status in sorted(statuses - set(route.replies)):
-        shape = "InfluxError" if isinstance(route.handler, WriteKind) and route.handler.lines else "Error"
+        shape = "InfluxError" if _is_influx(route) else "Error"
         if status == 422:
             shape = "DeviceResults" if route.path.startswith("/v1/devices") else "Refused"
         shown[str(status)] = {
             "description": ERRORS[status],
             "content": {"application/json": {"schema": ref(shape)}},
-            **({"headers": _RETRY} if status in (429, 503, 507) else {}),
+            **({"headers": _RETRY} if status in (408, 429, 503, 507) else {}),
         }
     return shown
+
+
+def _is_influx(route: Route) -> bool:
+    return isinstance(route.handler, WriteKind) and route.handler.lines

@@ -50,7 +50,7 @@ DESCRIPTIONS: tuple[Route, ...] = (
         group="Devices",
         summary="Create or replace many devices",
         parameters=(TENANT,),
-        body=Body(doc="The devices.", forms=json_form("DeviceBatch")),
+        body=Body(doc="The devices.", forms=json_form("DeviceBatch"), max_bytes=None),
         replies={
             200: Reply(doc="All are stored.", forms=json_form("DeviceResults")),
             207: Reply(doc="Some are stored.", forms=json_form("DeviceResults")),

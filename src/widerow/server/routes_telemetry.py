@@ -29,13 +29,14 @@ from widerow.server.parameters import (
 )
 from widerow.server.replies import json_form, stepped, tabular
 from widerow.server.schemas import BINARY, TEXT, array, ref
-from widerow.server.table import TABULAR, Body, Reply, Route
+from widerow.server.table import NAMES_BYTES, TABULAR, Body, Reply, Route
 from widerow.server.write import LINES_V1, LINES_V2, REPORTS
 
 _LINES = Body(
     doc="Line protocol, plain or with Content-Encoding gzip or zstd.",
     forms={"text/plain": TEXT},
     example="weather,device=station-7 temperature=21.5,humidity=0.4 1700000000000000000",
+    max_bytes=None,
 )
 _LINE_REPLIES = {204: Reply(doc="Every line is durable.")}
 _REPORTS = Body(
@@ -47,6 +48,7 @@ _REPORTS = Body(
         ARROW: BINARY,
     },
     example={"device": "press-7", "time": "2026-01-31T08:00:00Z", "values": {"temperature": 21.5, "state": "run"}},
+    max_bytes=None,
 )
 
 WRITING: tuple[Route, ...] = (
@@ -142,6 +144,7 @@ READING: tuple[Route, ...] = (
                 "agg": ["avg", "max"],
                 "group_by": ["location"],
             },
+            max_bytes=NAMES_BYTES,
         ),
         replies=stepped("The series.", "Series", "Steps"),
         errors=(413, 415),
@@ -168,7 +171,11 @@ READING: tuple[Route, ...] = (
         summary="The latest values of many devices",
         doc="Devices that are unknown or silent have none.",
         parameters=(EPOCH, TENANT),
-        body=Body(doc="Which devices, and which metrics (all, if left out).", forms=json_form("LatestRequest")),
+        body=Body(
+            doc="Which devices, and which metrics (all, if left out).",
+            forms=json_form("LatestRequest"),
+            max_bytes=NAMES_BYTES,
+        ),
         replies=tabular("One point for each metric of each device.", "Series"),
         errors=(413, 415),
         offers=TABULAR,

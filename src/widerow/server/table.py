@@ -19,6 +19,11 @@ from widerow.server.write import WriteKind
 Schema = Mapping[str, Any]
 Handler = Callable[[Call], Answer]
 
+SMALL_BYTES = 1 << 20
+"""What a body may have. A device with 64 tags of 256 bytes, every character escaped, has a fifth of it."""
+NAMES_BYTES = 4 << 20
+"""The same where it names devices: 10,000 names of 256 bytes have 2.6 MB."""
+
 JSON_ONLY = (JSON,)
 TABULAR = MEDIA_TYPES
 
@@ -30,6 +35,8 @@ class Body:
     doc: str
     forms: Mapping[str, Schema]
     example: Any = None
+    max_bytes: int | None = SMALL_BYTES
+    """How large it may be, if `http.max_body_mib` allows as much; None: as large as that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

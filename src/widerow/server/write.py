@@ -109,11 +109,11 @@ class Write:
         tenant = self._auth.tenant(caller, given.get("tenant"))
         if length is not None:
             self._intake.announced(length)
-        body = await self._intake.read(receive)
+        body = await self._intake.read(receive, tenant.name)
         self._tally.received(tenant.name, len(body))
         precision = given.get("precision", self._precision)
         packed = encoding.decode("latin-1")
-        most = self._intake.max_bytes
+        most = self._intake.limit.max_bytes
         if self._kind.lines:
             media_type = LINE_TYPE
             decode = self._bodies.lines(body, encoding=packed, precision=precision, max_bytes=most)
