@@ -36,7 +36,7 @@ HOUR_US = NOW - NOW % HOUR
 
 def asked(site: Site, span: TimeSpan, match: Match | None = None, **question: Any) -> Reply:
     sources = Sources(site.telemetry, site.rollups, site.roller.dirt, site.clock)
-    stale_of = lambda tenant: site.fleet.stale(tenant, site.marks.of(tenant.name))  # noqa: E731
+    stale_of = lambda tenant: site.fleet.stale(tenant, lambda: site.marks.of(tenant.name))  # noqa: E731
     known = FleetSources(sources, site.fleet.store, site.catalog.devices, stale_of)
     budget = Budget(QuerySettings(), TENANT)
     return ask(known, TENANT, fleet_question(match or Match(), span, **question), budget)
@@ -192,7 +192,7 @@ def test_what_is_being_erased_is_not_shown(site: Site) -> None:
     site.clock.time_us += SECOND
     span = TimeSpan(HOUR_US - HOUR, HOUR_US)
     assert list(values(asked(site, span, step="1h", aggregates=["sum"])).values()) == [3.0]
-    site.fleet.doubt(TENANT.name, site.telemetry.erase(TENANT, device="a"))
+    site.fleet.doubts.add(TENANT.name, site.telemetry.erase(TENANT, device="a"))
     assert list(values(asked(site, span, step="1h", aggregates=["sum"])).values()) == [2.0]
 
 

@@ -8,6 +8,7 @@ the disk is a job of its own that can be repeated.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,8 +38,8 @@ class Mark:
     version_us: int
     classes: tuple[int, ...] = ()
     """The raw retentions its data may be in."""
-    done: bool = False
-    """Whether it is off the disk, too."""
+    done_us: int = 0
+    """When it was off the disk, too; 0: it may not be."""
     rollups: tuple[tuple[str, int], ...] = ()
     """The levels of rollups, each with a retention its data may be in."""
 
@@ -92,6 +93,8 @@ class Erasure:
         self._engine, self._clock = engine, clock
         self._marks: dict[str, TenantMarks] = {}
         self._lock = threading.Lock()
+        self.learned: Callable[[str, Mark], None] = lambda _tenant, _mark: None
+        """Called with every mark when it becomes known here, whichever process made it."""
         self._log = FactLog(engine, ERASED, clock, refresh_us=refresh_us, learn=self._learn)
 
     def marks(self, tenant: str) -> TenantMarks:
@@ -121,7 +124,7 @@ class Erasure:
             for i in range(len(rows)):
                 tenant, shard, revision = rows.key(ERASED, i)
                 mark = _mark(rows.row(i))
-                if not mark.done:
+                if not mark.done_us:
                     out.append((str(tenant), mark, (int(shard), int(revision))))
         return out
 
@@ -144,6 +147,7 @@ class Erasure:
         mark = _mark(fact)
         with self._lock:
             self._marks.setdefault(tenant, TenantMarks()).add(mark)
+        self.learned(tenant, mark)
 
 
 def _mark(fact: Row) -> Mark:
@@ -156,7 +160,7 @@ def _mark(fact: Row) -> Mark:
         span,
         int(fact["version_us"]),
         classes,
-        bool(fact["done_us"]),
+        int(fact["done_us"]),
         tuple((level, int(keep_us)) for level, _, keep_us in rollups),
     )
 
