@@ -3,6 +3,7 @@
 Rule 1: an hour of a fleet is put together from what its shards say, these from the hours of their devices. So a device whose
 reports come late costs the hours of one shard, not of all. Nothing is added to anything: rolling again is harmless.
 Rule 2: the rows of shards and of the fleet are durable before the mark that asked for them goes.
+The same holds as for hours of devices if something is erased meanwhile (rule 5 of `roll`).
 Rule 3: devices go by the registry, in the order of their names, some hundreds at a time.
 """
 
@@ -119,8 +120,13 @@ class Fleet:
             taken_us = whole_ms(self._clock.now_us()) - self._crew.ripe_us
         else:  # those that come within this millisecond may be of what is written after it was read
             taken_us = max(whole_ms(self._clock.now_us()) - MS, *(pending[unit] for unit in marked))
+        erasure = self._rollups.erasure
+        seen = erasure.seen(tenant.name)
         devices = self.recompute(tenant, marked[0].start_us, [unit.shard for unit in marked], between=self.between)
-        self._backlog.finish(marked, taken_us)
+        touched = erasure.touched_since(tenant.name, seen)
+        done = [unit for unit in marked if unit.shard not in touched]
+        if done:
+            self._backlog.finish(done, taken_us)
         return Rolled(devices)
 
     def recompute(

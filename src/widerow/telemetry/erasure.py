@@ -22,10 +22,14 @@ from widerow.model.intern import NameTable
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import MAX_TIME_US, Clock, TimeSpan, format_time, whole_ms
+from widerow.schema.shards import SHARDS, shard_of
 from widerow.schema.tables import ERASED
 from widerow.telemetry.facts import FactLog
 
 EVER = TimeSpan(0, MAX_TIME_US + 1)
+
+_OF_ALL = shard_of("")
+"""Where marks are that are of no device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,16 @@ class Erasure:
     def marks(self, tenant: str) -> TenantMarks:
         self._log.follow(tenant)
         return self._marks.get(tenant) or _NO_MARKS
+
+    def seen(self, tenant: str) -> tuple[int, ...]:
+        """How much is known here, for `touched_since`."""
+        return self._log.revisions(tenant)
+
+    def touched_since(self, tenant: str, seen: tuple[int, ...]) -> frozenset[int]:
+        """The shards of whose devices something was erased that was not known then, by any process."""
+        now = self._log.revisions(tenant, afresh=True)
+        touched = frozenset(shard for shard in range(SHARDS) if now[shard] != seen[shard])
+        return frozenset(range(SHARDS)) if _OF_ALL in touched else touched
 
     def erase(self, tenant: Tenant, *, device: str = "", metric: str = "", span: TimeSpan = EVER) -> Mark:
         """Record a mark for everything received until now."""
