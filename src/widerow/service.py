@@ -181,7 +181,12 @@ class Service:
                 telemetry,
                 catalog,
                 clock,
-                pyramid_settings(config, rolls=rolls and writes and bool(config.rollup.enabled), crew=bool(crew) and shared),
+                pyramid_settings(
+                    config,
+                    rolls=rolls and writes and bool(config.rollup.enabled),
+                    crew=bool(crew) and shared,
+                    shared=shared,
+                ),
                 may_roll=may_write,
                 urgent=pressure.is_live,
                 busy=pressure.is_busy,
@@ -350,7 +355,7 @@ class Service:
         """
 
         def first() -> None:
-            self._mark_erased(tenant, device=name)
+            self.telemetry.erase(tenant, device=name)
             self.hot.forget(tenant.name, name)
 
         self.catalog.devices.delete(tenant.name, name, expected=expected, first=first)
@@ -376,11 +381,8 @@ class Service:
         self._erase(tenant, device=device, metric=metric, span=span)
 
     def _erase(self, tenant: Tenant, *, device: str = "", metric: str = "", span: TimeSpan = EVER) -> None:
-        self._mark_erased(tenant, device=device, metric=metric, span=span)
+        self.telemetry.erase(tenant, device=device, metric=metric, span=span)
         self._begin_purge()
-
-    def _mark_erased(self, tenant: Tenant, *, device: str = "", metric: str = "", span: TimeSpan = EVER) -> None:
-        self.pyramid.erased(tenant, self.telemetry.erase(tenant, device=device, metric=metric, span=span))
 
     def _begin_purge(self) -> None:
         self._wait_for_next_ms()

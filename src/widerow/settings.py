@@ -55,7 +55,7 @@ def heat_settings(config: Config) -> HeatSettings:
     )
 
 
-def pyramid_settings(config: Config, *, rolls: bool, crew: bool = False) -> PyramidSettings:
+def pyramid_settings(config: Config, *, rolls: bool, crew: bool = False, shared: bool = False) -> PyramidSettings:
     lateness_us, settle_us = config.rollup.lateness_s * SECOND, config.rollup.settle_s * SECOND
     several = CrewSettings(share_us=config.rollup.share_s * SECOND) if crew else None
     if several:  # before that nothing of what was marked last is taken
@@ -70,6 +70,7 @@ def pyramid_settings(config: Config, *, rolls: bool, crew: bool = False) -> Pyra
             late_us=config.backfill.after_s * SECOND,
         ),
         crew=several,
+        shared=shared,
     )
 
 

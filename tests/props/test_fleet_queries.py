@@ -44,7 +44,7 @@ def asked(
 
     def stale_of(tenant: Tenant) -> Stale:
         waits()
-        return site.fleet.stale(tenant, site.marks.of(tenant.name))
+        return site.fleet.stale(tenant, lambda: site.marks.of(tenant.name))
 
     sources = Sources(site.telemetry, site.rollups, site.roller.dirt, site.clock)
     known = FleetSources(sources, site.fleet.store, site.catalog.devices, stale_of)
@@ -202,7 +202,7 @@ def test_what_is_being_erased_is_not_shown(site: Site) -> None:
     site.clock.time_us += SECOND
     span = TimeSpan(HOUR_US - HOUR, HOUR_US)
     assert list(values(asked(site, span, step="1h", aggregates=["sum"])).values()) == [3.0]
-    site.fleet.doubt(TENANT.name, site.telemetry.erase(TENANT, device="a"))
+    site.fleet.doubts.add(TENANT.name, site.telemetry.erase(TENANT, device="a"))
     assert list(values(asked(site, span, step="1h", aggregates=["sum"])).values()) == [2.0]
 
 

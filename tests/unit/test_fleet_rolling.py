@@ -186,22 +186,22 @@ def test_what_is_stale_is_known_by_hour_and_shard(site: Site) -> None:
     site.roll()
     report(site, "a", 1.0)
     a = shard_of("a")
-    assert site.fleet.stale(TENANT, site.marks.of(TENANT.name)).within(SPAN) == {HOUR_US: {a}}
+    assert site.fleet.stale(TENANT, lambda: site.marks.of(TENANT.name)).within(SPAN) == {HOUR_US: {a}}
     assert site.fleet.stale_in_store(TENANT).within(SPAN) == {HOUR_US: {a}}
     for unit in sorted(site.marks.pending()):
         site.roller.roll(TENANT, unit)
-    assert site.fleet.stale(TENANT, site.marks.of(TENANT.name)).hours == {HOUR_US: {a}}, (
+    assert site.fleet.stale(TENANT, lambda: site.marks.of(TENANT.name)).hours == {HOUR_US: {a}}, (
         "its hour is rolled, the fleet's is not"
     )
     assert site.fleet.stale_in_store(TENANT).hours == {HOUR_US: {a}}
     site.roll()
-    assert site.fleet.stale(TENANT, site.marks.of(TENANT.name)) == Stale() == site.fleet.stale_in_store(TENANT)
+    assert site.fleet.stale(TENANT, lambda: site.marks.of(TENANT.name)) == Stale() == site.fleet.stale_in_store(TENANT)
     mark = site.telemetry.erase(TENANT, device="a", metric="temp", span=TimeSpan(HOUR_US + 5, HOUR_US + 6))
-    site.fleet.doubt(TENANT.name, mark)
-    stale = site.fleet.stale(TENANT, [])
+    site.fleet.doubts.add(TENANT.name, mark)
+    stale = site.fleet.stale(TENANT, list)
     assert stale.within(TimeSpan(HOUR_US - DAY, HOUR_US + DAY)) == {HOUR_US: {a}}
-    site.fleet.settled(TENANT.name, mark)
-    assert site.fleet.stale(TENANT, []) == Stale()
+    site.fleet.doubts.settle([(TENANT.name, mark)])
+    assert site.fleet.stale(TENANT, list) == Stale()
 
 
 def test_a_unit_that_nobody_marked_is_left_alone(site: Site) -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pytest
 
 from contract.rollup_suite import TENANT, Site
 from widerow.engine.memory import MemoryEngine
+from widerow.engine.rows import Rows
 from widerow.model.batch import Report
 from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND, ManualClock, TimeSpan
+from widerow.rollup.backlog import Backlog
 from widerow.rollup.erase import Eraser
+from widerow.rollup.fleet_summary import ALL_TYPES, summary_of_fleets
+from widerow.rollup.marks import Marks
 from widerow.rollup.store import kept_at
 from widerow.schema.rollups import LEVELS, MINUTES, rollups
+from widerow.schema.shards import shard_of
+from widerow.schema.table import Table
 from widerow.telemetry.erasure import Mark
 
 BEGAN = 1_800_000_000_000_000 // DAY * DAY
@@ -103,3 +109,36 @@ def test_where_raw_reports_are_gone_windows_that_touch_the_span_go_whole(site: S
     assert hours == [0, 3], "of the hour that was cut nothing may stay"
     (day,) = (key for key in after if key[0] == "day" and key[3] == "flow")
     assert after[day] != before[day], "the day is that of the hours that are left"
+
+
+@pytest.mark.parametrize("level", ["hour", "day", "fleet"])
+def test_what_another_process_erases_while_it_is_rolled_does_not_stay(site: Site, level: str) -> None:
+    """It has begun to work off what it erased, and marked it, when the roll ends that does not know of it."""
+    site.write([Report(device, BEGAN + MINUTE, {"temp": 1.0, "flow": 2.0}, {}, BEGAN) for device in ("a", "b")])
+    site.clock.time_us = BEGAN + 2 * DAY
+    elsewhere = Site(site.engine, site.clock)
+    backlogs: dict[str, Marks | Backlog] = {"hour": site.marks, "day": site.roller.days, "fleet": site.roller.fleet}
+    rolls = {"hour": site.roller.roll, "day": site.roller.roll_day, "fleet": site.fleet.roll}
+    erased = False
+
+    def write(changes: Sequence[tuple[Table, Rows]]) -> None:
+        nonlocal erased
+        real(changes)
+        if not erased:
+            erased = True
+            purge(elsewhere, elsewhere.telemetry.erase(TENANT, device="a", metric="flow"))
+
+    for name, backlog in backlogs.items():
+        for unit in sorted(backlog.pending()):
+            if name == level and unit.shard == shard_of("a"):
+                real, site.engine.write = site.engine.write, write  # type: ignore[method-assign]
+            rolls[name](TENANT, unit)
+    assert erased
+    assert {unit.shard for unit in backlogs[level].pending()} == {shard_of("a")}
+    site.clock.time_us += 2 * SECOND
+    site.roller.recover()
+    site.roll()
+    assert {key[1:] for key in site.records() if key[0] == "hour" and key[3] == "flow"} == {("b", BEGAN, "flow")}
+    assert not any("flow" in key and "a" in key for key in site.records())
+    rows = site.fleet.store.hours(TENANT, [ALL_TYPES], TimeSpan(BEGAN, BEGAN + HOUR), metrics=["flow"])
+    assert summary_of_fleets(rows).fleet.devices.tolist() == [1]

@@ -122,6 +122,17 @@ def versions_of_units(table: Table, chunks: Iterable[Rows], *, newest: bool) -> 
     return found
 
 
+def waiting_in(
+    engine: Engine, table: Table, tenants: Iterable[str], shards: Iterable[int], before_us: int
+) -> dict[Unit, int]:
+    """What is marked in the store in windows that begin before a time, and when it was last."""
+    shards = list(shards)
+    keys: list[Key] = [(tenant, shard) for tenant in tenants for shard in shards]
+    if not keys:
+        return {}
+    return versions_of_units(table, engine.scan(table, keys, Span(None, before_us)), newest=True)
+
+
 def mark_rows(table: Table, tenant: str, device: Coded | None, start_us: Ints, shard: Ints, version_us: int) -> Rows:
     n = len(start_us)
     cells = Cells.numbers(np.arange(n + 1), Names.of(table.columns), np.zeros(n, np.int32), np.full(n, float(version_us)))

@@ -19,10 +19,9 @@ from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from widerow.engine.port import Engine, Span
-from widerow.engine.rows import Key
+from widerow.engine.port import Engine
 from widerow.model.times import MINUTE
-from widerow.rollup.backlog import versions_of_units
+from widerow.rollup.backlog import waiting_in
 from widerow.rollup.unit import Unit
 from widerow.schema.shards import SHARDS
 from widerow.schema.table import Table
@@ -70,10 +69,7 @@ class Crew:
     def waiting(self, table: Table, before_us: int, *, all_shards: bool = False) -> dict[Unit, int]:
         """What is marked in windows that begin before a time, of the shards of this process; and when it was last."""
         shards = range(SHARDS) if all_shards else sorted(self.shards())
-        keys: list[Key] = [(tenant, shard) for tenant in self._tenants() for shard in shards]
-        if not keys:
-            return {}
-        return versions_of_units(table, self._engine.scan(table, keys, Span(None, before_us)), newest=True)
+        return waiting_in(self._engine, table, self._tenants(), shards, before_us)
 
 
 def shards_of_partitions(partitions: Iterable[int], count: int) -> frozenset[int]:

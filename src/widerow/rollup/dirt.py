@@ -34,6 +34,11 @@ class Dirt:
         hours = frozenset(hours)
         return cls(hours, frozenset(days) | {hour - hour % DAY for hour in hours}, minutes or {})
 
+    def with_raw(self, other: Dirt) -> Dirt:
+        """What is dirty in either; of the other no minutes are right."""
+        minutes = {hour: until_us for hour, until_us in self.minutes.items() if hour not in other.hours}
+        return Dirt(self.hours | other.hours, self.days | other.days, minutes)
+
 
 CLEAN = Dirt()
 

@@ -3,6 +3,7 @@
 Rule 1: an hour of a fleet is put together from what its shards say, these from the hours of their devices. So a device whose
 reports come late costs the hours of one shard, not of all. Nothing is added to anything: rolling again is harmless.
 Rule 2: the rows of shards and of the fleet are durable before the mark that asked for them goes.
+The same holds as for hours of devices if something is erased meanwhile (rule 5 of `roll`).
 Rule 3: devices go by the registry, in the order of their names, some hundreds at a time.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from widerow.model.times import DAY, HOUR, MS, Clock, TimeSpan, whole_ms
 from widerow.rollup.backlog import Backlog, units_of
 from widerow.rollup.counts import Counts
 from widerow.rollup.crew import CrewSettings
+from widerow.rollup.doubts import Doubts
 from widerow.rollup.fleet_store import FleetStore
 from widerow.rollup.fleet_summary import TYPE, FleetSummary, first_types, hours_of_devices, nothing, summary_of_fleets
 from widerow.rollup.roll import Rolled
@@ -32,13 +34,11 @@ from widerow.rollup.store import Rollups
 from widerow.rollup.unit import Unit
 from widerow.rollup.versions import Versions
 from widerow.schema.rollups import DAYS, DIRTY, DIRTY_FLEET, HOURS
-from widerow.schema.shards import SHARDS, shard_of
+from widerow.schema.shards import SHARDS
 from widerow.telemetry.erasure import Mark
 
 _AT_ONCE = 512
 """Devices whose hours are in memory at a time."""
-
-_ALL_SHARDS = frozenset(range(SHARDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,12 @@ class Stale:
     doubts: tuple[tuple[TimeSpan, frozenset[int]], ...] = ()
 
     @classmethod
-    def of(cls, units: Iterable[tuple[int, int]]) -> Stale:
+    def of(cls, units: Iterable[tuple[int, int]], doubts: tuple[tuple[TimeSpan, frozenset[int]], ...] = ()) -> Stale:
         """From starts of hours and shards."""
         hours: dict[int, set[int]] = {}
         for hour_us, shard in units:
             hours.setdefault(hour_us, set()).add(shard)
-        return cls({hour_us: frozenset(shards) for hour_us, shards in hours.items()})
+        return cls({hour_us: frozenset(shards) for hour_us, shards in hours.items()}, doubts)
 
     def within(self, span: TimeSpan) -> dict[int, frozenset[int]]:
         """The hours that begin within a span and are stale, with the shards that they are stale of; in order."""
@@ -64,10 +64,6 @@ class Stale:
             for hour_us in range(start, stop, HOUR):
                 found[hour_us] = found.get(hour_us, frozenset()) | shards
         return dict(sorted(found.items()))
-
-
-def _shards(mark: Mark) -> frozenset[int]:
-    return frozenset([shard_of(mark.device)]) if mark.device else _ALL_SHARDS
 
 
 def type_tags(attributes: Attributes) -> Callable[[str, Rows], Rows]:
@@ -99,20 +95,20 @@ class Fleet:
         versions: Versions | None = None,
         crew: CrewSettings | None = None,
         counts: Counts | None = None,
+        doubts: Doubts | None = None,
     ) -> None:
         """`backlog` is the roller's: hours that were rolled mark their fleet there. `crew`: others roll, too. `counts`: what
-        is stored of devices, to be summed up with them.
+        is stored of devices, to be summed up with them. `doubts`: what was erased and is not known to be marked yet.
         """
         self._crew, self._counts = crew, counts
         self._engine, self._rollups, self._backlog, self._clock = engine, rollups, backlog, clock
         self._devices = catalog.devices
         self.store = FleetStore(engine, clock)
-        self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._versions = versions or Versions(clock)
         self.between: Callable[[], None] = lambda: None
         """Called between the parts of a roll, which may take seconds. It may raise: what is not whole stays marked."""
-        self._doubts: list[tuple[str, Mark]] = []
+        self.doubts = doubts or Doubts()
 
     def roll(self, tenant: Tenant, *units: Unit) -> Rolled:
         """Compute an hour again, for shards of it that are marked. One that is not has been rolled meanwhile."""
@@ -124,8 +120,13 @@ class Fleet:
             taken_us = whole_ms(self._clock.now_us()) - self._crew.ripe_us
         else:  # those that come within this millisecond may be of what is written after it was read
             taken_us = max(whole_ms(self._clock.now_us()) - MS, *(pending[unit] for unit in marked))
+        erasure = self._rollups.erasure
+        seen = erasure.seen(tenant.name)
         devices = self.recompute(tenant, marked[0].start_us, [unit.shard for unit in marked], between=self.between)
-        self._backlog.finish(marked, taken_us)
+        touched = erasure.touched_since(tenant.name, seen)
+        done = [unit for unit in marked if unit.shard not in touched]
+        if done:
+            self._backlog.finish(done, taken_us)
         return Rolled(devices)
 
     def recompute(
@@ -189,16 +190,18 @@ class Fleet:
 
     # -- what is stale
 
-    def stale(self, tenant: Tenant, unrolled: Iterable[tuple[int, int]]) -> Stale:
-        """What the rows of a fleet do not tell as reports do, for a process that rolls. `unrolled` are the starts and
+    def stale(self, tenant: Tenant, unrolled: Callable[[], Iterable[tuple[int, int]]]) -> Stale:
+        """What the rows of a fleet do not tell as reports do, for a process that rolls. `unrolled` gives the starts and
         shards of hours of devices.
         """
-        return self._doubted(tenant, Stale.of((*self._backlog.of(tenant.name), *unrolled)))
+        doubts, hours = self.doubts.shards(tenant.name), unrolled()  # in this order: what is rolled is marked here first
+        return Stale.of((*hours, *self._backlog.of(tenant.name)), doubts)
 
     def stale_in_store(self, tenant: Tenant, present_us: int | None = None) -> Stale:
         """The same as the store has it: for processes that do not roll. From `present_us` on everything is taken for stale,
         without a look.
         """
+        doubts = self.doubts.shards(tenant.name)
         shards: list[Key] = [(tenant.name, shard) for shard in range(SHARDS)]
         found = (
             (unit.start_us, unit.shard)
@@ -207,22 +210,7 @@ class Fleet:
             for unit in units_of(table, rows)
         )
         present = range(present_us, self._clock.now_us() + DAY, HOUR) if present_us is not None else ()
-        return self._doubted(tenant, Stale.of((*found, *((hour, shard) for hour in present for shard in range(SHARDS)))))
-
-    def _doubted(self, tenant: Tenant, stale: Stale) -> Stale:
-        with self._lock:
-            doubts = [mark for name, mark in self._doubts if name == tenant.name]
-        return replace(stale, doubts=tuple((mark.span, _shards(mark)) for mark in doubts))
-
-    def doubt(self, tenant: str, mark: Mark) -> None:
-        """Something is erased: until the hours that it was in are marked, what the fleet says of its span is stale."""
-        with self._lock:
-            self._doubts.append((tenant, mark))
-
-    def settled(self, tenant: str, mark: Mark) -> None:
-        """What a mark erased has left rollups, and the fleet's hours are marked."""
-        with self._lock:
-            self._doubts = [doubt for doubt in self._doubts if doubt != (tenant, mark)]
+        return Stale.of((*found, *((hour, shard) for hour in present for shard in range(SHARDS))), doubts)
 
     def purge(self, tenant: str, mark: Mark) -> None:
         """Take the fleet of a tenant that is gone off the disk."""

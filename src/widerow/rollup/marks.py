@@ -12,7 +12,7 @@ Where several processes write, nobody learns what others take: rules 2 and 3 go 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -198,6 +198,10 @@ class Marks:
     def recover(self) -> None:
         """Learn what processes before this one left to be rolled."""
         self._waiting.note(self.units(), 0)
+
+    def note(self, units: Iterable[Unit], at_us: int) -> None:
+        """These are marked as well, by another process, and were at that time."""
+        self._waiting.note(units, at_us)
 
     def learn(self, waiting: Mapping[Unit, int]) -> None:
         """What is marked, as it was just found in the store, and when it was last."""

@@ -23,6 +23,7 @@ from widerow.rollup.erase import Eraser
 from widerow.rollup.fleet import Fleet, Stale, type_tags
 from widerow.rollup.guard import Guard, Pending, marked_in_store
 from widerow.rollup.marks import MarkPlan, Marks
+from widerow.rollup.others import Others
 from widerow.rollup.repair import Repairer
 from widerow.rollup.roll import Rolled, Roller
 from widerow.rollup.rolling import Rolling, RollingSettings
@@ -44,6 +45,8 @@ class PyramidSettings:
     windows: WindowSettings = field(default_factory=WindowSettings)
     crew: CrewSettings | None = None
     """Several processes write to the store, and roll."""
+    shared: bool = False
+    """Whether other processes may have the store open: these may erase."""
 
 
 class Pyramid:
@@ -68,8 +71,9 @@ class Pyramid:
         self._engine, self._clock, self._settings, self._may_roll = engine, clock, settings, may_roll
         self.rollups = Rollups(engine, clock, telemetry.erasure)
         self.crew: Crew | None = None
+        tenants = lambda: [tenant.name for tenant in catalog.tenants.list()]  # noqa: E731
         if settings.crew is not None:
-            self.crew = Crew(engine, settings.crew, lambda: [tenant.name for tenant in catalog.tenants.list()])
+            self.crew = Crew(engine, settings.crew, tenants)
         self.marks = Marks(engine, clock, settings.crew)
         self._knows = settings.rolls and settings.crew is None
         """Whether this process knows by heart what is not rolled."""
@@ -79,7 +83,25 @@ class Pyramid:
             engine, telemetry, self.rollups, self.marks, clock, self.windows, tagged, crew=settings.crew, told=told
         )
         self.counts = self.roller.counts
-        self.fleet = Fleet(engine, self.rollups, self.roller.fleet, catalog, clock, crew=settings.crew, counts=self.counts)
+        self._others = Others(
+            engine,
+            telemetry.erasure,
+            self.marks,
+            self.roller,
+            tenants,
+            clock,
+            looks=self._knows and settings.shared,
+        )
+        self.fleet = Fleet(
+            engine,
+            self.rollups,
+            self.roller.fleet,
+            catalog,
+            clock,
+            crew=settings.crew,
+            counts=self.counts,
+            doubts=self._others.doubts,
+        )
         self._eraser = Eraser(engine, self.rollups, self.marks, self.roller, clock)
         self.verifier = Verifier(engine, telemetry, self.rollups, clock)
         self.fleet_verifier = FleetVerifier(self.fleet, self.verifier, telemetry.erasure, clock)
@@ -93,8 +115,7 @@ class Pyramid:
         )
         self._rolling: Rolling | None = None
         if settings.rolls:
-            if self._knows:
-                self.roller.recover()
+            self._recover()
             self._rolling = Rolling(
                 self.marks,
                 self.roller,
@@ -109,6 +130,7 @@ class Pyramid:
                 urgent=urgent,
                 busy=busy,
                 backlog=backlog,
+                look=self._others.look,
             )
 
     def start(self) -> None:
@@ -143,8 +165,13 @@ class Pyramid:
         self.marks.distrust()
         if self.windows is not None:
             self.windows.forget(self._alone_from_us())
+        self._recover()
+
+    def _recover(self) -> None:
         if self._knows:
+            began_us = self._clock.now_us()
             self.roller.recover()
+            self._others.recovered(began_us)
 
     def _alone_from_us(self) -> int:
         """Whoever wrote before this process could write as far ahead as is allowed."""
@@ -154,14 +181,17 @@ class Pyramid:
 
     def dirt(self, tenant: Tenant, devices: Sequence[str]) -> Dirt:
         """What of these devices is not rolled yet."""
+        self._others.follow(tenant.name)
+        doubted = self._others.doubts.dirt(tenant.name, devices)
         if self._knows_now():
-            return self.roller.dirt(tenant, devices)
-        return dirt_in_store(self._engine, tenant, devices, self._clock.now_us())
+            return self.roller.dirt(tenant, devices).with_raw(doubted)
+        return dirt_in_store(self._engine, tenant, devices, self._clock.now_us()).with_raw(doubted)
 
     def stale(self, tenant: Tenant) -> Stale:
         """What cannot be asked of the fleet's hours yet."""
+        self._others.follow(tenant.name)
         if self._knows_now():
-            return self.fleet.stale(tenant, self.marks.of(tenant.name))
+            return self.fleet.stale(tenant, lambda: self.marks.of(tenant.name))
         return self.fleet.stale_in_store(tenant, unlooked_us(self._clock.now_us()))
 
     def _knows_now(self) -> bool:
@@ -182,14 +212,11 @@ class Pyramid:
 
     # -- for erasing
 
-    def erased(self, tenant: Tenant, mark: Mark) -> None:
-        """From here on nothing that follows from what was erased may be shown."""
-        self.fleet.doubt(tenant.name, mark)
-
     def purge(self, tenant: Tenant | None, mark: Mark, devices: Sequence[str], name: str) -> None:
         """Take what follows from what a mark erased off the disk, and have the rest rolled again. May be repeated."""
         self._eraser.purge(tenant, mark, devices, name)
         if mark.whole and not mark.device:
             self.fleet.purge(name, mark)
             self.counts.forget_tenant(name, mark)
-        self.fleet.settled(name, mark)
+        if not self._others.looks:  # else another process may be at it as well: its marks have to be looked up first
+            self._others.doubts.settle([(name, mark)])

@@ -6,12 +6,14 @@ rolling again is harmless, and rolling twice at once, too.
 Rule 2: a rollup's version is the instant its inputs were read: who read earlier loses, however late he writes.
 Rule 3: marks of what follows are written with the hours; the hour's own marks go when all of that is durable.
 Rule 4: minutes that `Windows` has whole are written as they close, and an hour of such minutes is rolled from them.
+Rule 5: marks stay of units of which something was erased that was not known when they were read: another process may have
+asked for them to be rolled again because of it, and what was read may hold it still.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -136,7 +138,7 @@ class Roller:
     def roll(self, tenant: Tenant, *units: Unit) -> Rolled:
         """Roll units of one hour."""
         hour = TimeSpan(units[0].start_us, units[0].start_us + HOUR)
-        taken = self._marks.take(*units)
+        taken, seen = self._marks.take(*units), self._telemetry.erasure.seen(tenant.name)
         whole, counted = np.zeros(len(taken.devices), np.bool_), NOTHING_COUNTED
         if self._windows is not None:
             self.close(tenant, before_us=hour.stop_us)
@@ -156,8 +158,15 @@ class Roller:
             if self._windows is not None:  # minutes may be missing now: from raw, when it is tried again
                 self._windows.spoil(tenant.name, Coded.of(taken.devices), np.full(len(devices), hour.start_us))
             raise
-        self._marks.finish(taken)
+        done = self._not_erased_since(tenant.name, seen, units)
+        if done:
+            self._marks.finish(replace(taken, units=done))
         return Rolled(len(devices), int(whole.sum()))
+
+    def _not_erased_since(self, tenant: str, seen: tuple[int, ...], units: Sequence[Unit]) -> list[Unit]:
+        """Rule 5: the units whose marks may go."""
+        touched = self._telemetry.erasure.touched_since(tenant, seen)
+        return [unit for unit in units if unit.shard not in touched]
 
     def has_raw(self, tenant: Tenant, hour_us: int) -> bool:
         """Whether all raw reports of an hour are still there. Without them what was rolled before stays as it is."""
@@ -233,6 +242,7 @@ class Roller:
     def roll_day(self, tenant: Tenant, *units: Unit) -> Rolled:
         """Roll units of one day, from all its hours."""
         taken_us = self._versions.next() - (self._crew.ripe_us if self._crew else 0)
+        seen = self._telemetry.erasure.seen(tenant.name)
         devices = self.days.devices(units, taken_us)
         span = TimeSpan(units[0].start_us, units[0].start_us + DAY)
         for some in _parts(devices, _MINUTES_AT_ONCE):
@@ -246,7 +256,9 @@ class Roller:
             self._engine.write([*self._rollups.changes(tenant, DAYS, days), counted])
         version_us = self._versions.next()
         self._engine.write([self.counts.sums_of(tenant, DAYS, span.start_us, [unit.shard for unit in units], version_us)])
-        self.days.finish(units, taken_us)
+        done = self._not_erased_since(tenant.name, seen, units)
+        if done:
+            self.days.finish(done, taken_us)
         return Rolled(len(devices))
 
     def _clear(self, tenant: Tenant, devices: Sequence[str], level: Level, span: TimeSpan, version_us: int) -> None:

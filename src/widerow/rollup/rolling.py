@@ -149,8 +149,10 @@ class Rolling:
         urgent: Callable[[], bool] = lambda: False,
         busy: Callable[[], bool] = lambda: False,
         backlog: Callable[[], bool] = lambda: False,
+        look: Callable[[], None] = lambda: None,
     ) -> None:
-        """`crew`: others roll, too; this one its shards, and what it finds marked there. `urgent`: whether there is anything
+        """`crew`: others roll, too; this one its shards, and what it finds marked there. `look`: called before anything is
+        rolled, to learn what others marked. `urgent`: whether there is anything
         that rolling gives way to; `busy`: or was a moment ago. `backlog`: whether some is coming in.
         """
         self._stopping = threading.Event()
@@ -178,7 +180,7 @@ class Rolling:
             )
             fleet.between = self._close_minutes
         self._fleet = fleet
-        self._busy, self._backlog = busy, backlog
+        self._busy, self._backlog, self._look_around = busy, backlog, look
         self._closed_us, self._closing = 0, _Closing()
         self._waits_until_us: dict[str, int] = {}
         roller.between = self._close_minutes
@@ -209,6 +211,7 @@ class Rolling:
         self._may_roll()
         self._close_minutes()
         self._look()
+        self._look_around()
         count = 0
         for line in self._lines:
             began_us = self._clock.now_us()

@@ -28,7 +28,7 @@ class Rollups:
     """Safe to share between threads."""
 
     def __init__(self, engine: Engine, clock: Clock, erasure: Erasure) -> None:
-        self._engine, self._clock, self._erasure = engine, clock, erasure
+        self._engine, self._clock, self.erasure = engine, clock, erasure
         self._applied: set[str] = set()
 
     def table(self, level: Level, keep_us: int) -> Table:
@@ -65,7 +65,7 @@ class Rollups:
         """The rollups of devices whose windows begin within a span. `beyond_us`: so much beyond the retention. `between` is
         told of each piece how many rows it has, as it is read, and may raise or wait.
         """
-        marks = self._erasure.marks(tenant.name)
+        marks = self.erasure.marks(tenant.name)
         found = []
         for table, part, keys in self.places(tenant, devices, level, span, beyond_us=beyond_us):
             for chunk in self._engine.scan(table, keys, Span(part.start_us, part.stop_us), columns=metrics):

@@ -8,6 +8,7 @@ the disk is a job of its own that can be repeated.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,10 +22,14 @@ from widerow.model.intern import NameTable
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import MAX_TIME_US, Clock, TimeSpan, format_time, whole_ms
+from widerow.schema.shards import SHARDS, shard_of
 from widerow.schema.tables import ERASED
 from widerow.telemetry.facts import FactLog
 
 EVER = TimeSpan(0, MAX_TIME_US + 1)
+
+_OF_ALL = shard_of("")
+"""Where marks are that are of no device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +42,8 @@ class Mark:
     version_us: int
     classes: tuple[int, ...] = ()
     """The raw retentions its data may be in."""
-    done: bool = False
-    """Whether it is off the disk, too."""
+    done_us: int = 0
+    """When it was off the disk, too; 0: it may not be."""
     rollups: tuple[tuple[str, int], ...] = ()
     """The levels of rollups, each with a retention its data may be in."""
 
@@ -92,11 +97,23 @@ class Erasure:
         self._engine, self._clock = engine, clock
         self._marks: dict[str, TenantMarks] = {}
         self._lock = threading.Lock()
+        self.learned: Callable[[str, Mark], None] = lambda _tenant, _mark: None
+        """Called with every mark when it becomes known here, whichever process made it."""
         self._log = FactLog(engine, ERASED, clock, refresh_us=refresh_us, learn=self._learn)
 
     def marks(self, tenant: str) -> TenantMarks:
         self._log.follow(tenant)
         return self._marks.get(tenant) or _NO_MARKS
+
+    def seen(self, tenant: str) -> tuple[int, ...]:
+        """How much is known here, for `touched_since`."""
+        return self._log.revisions(tenant)
+
+    def touched_since(self, tenant: str, seen: tuple[int, ...]) -> frozenset[int]:
+        """The shards of whose devices something was erased that was not known then, by any process."""
+        now = self._log.revisions(tenant, afresh=True)
+        touched = frozenset(shard for shard in range(SHARDS) if now[shard] != seen[shard])
+        return frozenset(range(SHARDS)) if _OF_ALL in touched else touched
 
     def erase(self, tenant: Tenant, *, device: str = "", metric: str = "", span: TimeSpan = EVER) -> Mark:
         """Record a mark for everything received until now."""
@@ -121,7 +138,7 @@ class Erasure:
             for i in range(len(rows)):
                 tenant, shard, revision = rows.key(ERASED, i)
                 mark = _mark(rows.row(i))
-                if not mark.done:
+                if not mark.done_us:
                     out.append((str(tenant), mark, (int(shard), int(revision))))
         return out
 
@@ -144,6 +161,7 @@ class Erasure:
         mark = _mark(fact)
         with self._lock:
             self._marks.setdefault(tenant, TenantMarks()).add(mark)
+        self.learned(tenant, mark)
 
 
 def _mark(fact: Row) -> Mark:
@@ -156,7 +174,7 @@ def _mark(fact: Row) -> Mark:
         span,
         int(fact["version_us"]),
         classes,
-        bool(fact["done_us"]),
+        int(fact["done_us"]),
         tuple((level, int(keep_us)) for level, _, keep_us in rollups),
     )
 

@@ -42,6 +42,15 @@ class FactLog:
                     self._read_on(tenant, known, range(SHARDS))
                     known.read_us = now_us
 
+    def revisions(self, tenant: str, *, afresh: bool = False) -> tuple[int, ...]:
+        """How far each shard of a tenant's log is known here. `afresh`: and was written, a moment ago."""
+        self.follow(tenant)
+        with self._lock:
+            known = self._followed[tenant]
+            if afresh:
+                self._read_on(tenant, known, range(SHARDS))
+            return tuple(known.revision)
+
     def _read_on(self, tenant: str, known: _Followed, shards: Iterable[int]) -> None:
         for shard in shards:
             for rows in self._engine.scan(self._table, [(tenant, shard)], Span(start=known.revision[shard] + 1)):
