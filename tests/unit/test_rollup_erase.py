@@ -9,8 +9,10 @@ import pytest
 from contract.rollup_suite import TENANT, Site
 from widerow.engine.memory import MemoryEngine
 from widerow.model.batch import Report
+from widerow.model.tenant import GUARD_US
 from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND, ManualClock, TimeSpan
 from widerow.rollup.erase import Eraser
+from widerow.rollup.guard import marked_in_store
 from widerow.rollup.store import kept_at
 from widerow.schema.rollups import LEVELS, MINUTES, rollups
 from widerow.telemetry.erasure import Mark
@@ -103,3 +105,16 @@ def test_where_raw_reports_are_gone_windows_that_touch_the_span_go_whole(site: S
     assert hours == [0, 3], "of the hour that was cut nothing may stay"
     (day,) = (key for key in after if key[0] == "day" and key[3] == "flow")
     assert after[day] != before[day], "the day is that of the hours that are left"
+
+
+def test_a_day_some_of_whose_hours_are_gone_stays_as_it_is(site: Site) -> None:
+    site.write(reports("a", range(6), ("temp", "flow")))
+    site.roll()
+    (before,) = (record for key, record in site.records().items() if key[0] == "day" and key[3] == "temp")
+    site.clock.time_us = BEGAN + TENANT.retention.hour_us + GUARD_US + 3 * HOUR + MINUTE  # there are three hours left
+    mark = site.telemetry.erase(TENANT, metric="flow")
+    site.clock.time_us += MS
+    purge(site, mark)
+    site.roll()
+    assert {key[3]: record for key, record in site.records().items() if key[0] == "day"} == {"temp": before}
+    assert (site.roller.days.pending(), marked_in_store(site.engine)["day"]) == ({}, {}), "nobody tries it again"

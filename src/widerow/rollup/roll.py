@@ -28,6 +28,7 @@ from widerow.rollup.backlog import Backlog
 from widerow.rollup.counts import NOTHING_COUNTED, Counted, Counts, count_raw
 from widerow.rollup.crew import CrewSettings
 from widerow.rollup.dirt import Dirt
+from widerow.rollup.inputs import hours_are_there
 from widerow.rollup.marks import Marks
 from widerow.rollup.open_minutes import device_of, hours_in
 from widerow.rollup.store import Rollups
@@ -231,11 +232,11 @@ class Roller:
         self._told(tenant, hours)
 
     def roll_day(self, tenant: Tenant, *units: Unit) -> Rolled:
-        """Roll units of one day, from all its hours."""
+        """Roll units of one day, from all its hours. Where some of these are gone it stays as it is."""
         taken_us = self._versions.next() - (self._crew.ripe_us if self._crew else 0)
         devices = self.days.devices(units, taken_us)
         span = TimeSpan(units[0].start_us, units[0].start_us + DAY)
-        for some in _parts(devices, _MINUTES_AT_ONCE):
+        for some in _parts(devices, _MINUTES_AT_ONCE) if self.has_hours(tenant, span.start_us) else ():
             self.between()
             version_us = self._versions.next()
             hours = self._rollups.read(tenant, some, HOURS, span, beyond_us=GUARD_US)
@@ -248,6 +249,10 @@ class Roller:
         self._engine.write([self.counts.sums_of(tenant, DAYS, span.start_us, [unit.shard for unit in units], version_us)])
         self.days.finish(units, taken_us)
         return Rolled(len(devices))
+
+    def has_hours(self, tenant: Tenant, day_us: int) -> bool:
+        """Whether all hours of a day are still there."""
+        return hours_are_there(tenant, day_us, self._clock.now_us())
 
     def _clear(self, tenant: Tenant, devices: Sequence[str], level: Level, span: TimeSpan, version_us: int) -> None:
         """Remove what was rolled before that version."""
