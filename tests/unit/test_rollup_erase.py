@@ -14,7 +14,7 @@ from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND, ManualClock, Time
 from widerow.rollup.erase import Eraser
 from widerow.rollup.guard import marked_in_store
 from widerow.rollup.store import kept_at
-from widerow.schema.rollups import LEVELS, MINUTES, rollups
+from widerow.schema.rollups import DAYS, LEVELS, MINUTES, rollups
 from widerow.telemetry.erasure import Mark
 
 BEGAN = 1_800_000_000_000_000 // DAY * DAY
@@ -118,3 +118,16 @@ def test_a_day_some_of_whose_hours_are_gone_stays_as_it_is(site: Site) -> None:
     site.roll()
     assert {key[3]: record for key, record in site.records().items() if key[0] == "day"} == {"temp": before}
     assert (site.roller.days.pending(), marked_in_store(site.engine)["day"]) == ({}, {}), "nobody tries it again"
+
+
+@pytest.mark.parametrize("left", [3, 0])
+def test_of_days_whose_hours_are_gone_nothing_erased_stays_on_the_disk(site: Site, left: int) -> None:
+    site.write(reports("a", range(6), ("temp", "flow")))
+    site.roll()
+    site.clock.time_us = BEGAN + TENANT.retention.hour_us + GUARD_US + (6 - left) * HOUR + MINUTE
+    mark = site.telemetry.erase(TENANT, device="a", metric="flow", span=TimeSpan(BEGAN + HOUR, BEGAN + 5 * HOUR))
+    site.clock.time_us += MS
+    purge(site, mark)
+    site.roll()
+    table = rollups(DAYS, TENANT.retention.day_us)
+    assert [rows.cells.names.to_list() for rows in site.engine.scan(table, None) if len(rows)] == [["temp"]]
