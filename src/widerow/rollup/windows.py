@@ -251,19 +251,13 @@ class Windows:
             known = self._take_in(tenant)
             ids = known.ids(Names.of(devices))
             whole: Flags = (known.alone_us[ids] <= hour_us) & (ids >= 0)
-            stale = known.stale.pop(hour_us, None)
-            if stale:
-                whole &= ~np.isin(ids, np.concatenate(stale))
-                others = np.setdiff1d(np.concatenate(stale), ids)
-                if len(others):  # of another shard
-                    known.stale[hour_us] = [others.astype(np.int32)]
+            whole &= ~np.isin(ids, known.stale_in(hour_us))
             known.closed_us[ids] = np.maximum(known.closed_us[ids], hour_us + HOUR)
             known.taken_us = max(known.taken_us, hour_us)
-            counted = known.counted.get(hour_us)
-            if counted is None:
-                whole[:] = False
-                counted = np.zeros((3, 0), np.int64)
+            counted = known.counted.get(hour_us, np.zeros((3, 0), np.int64))
             whole &= ids < counted.shape[1]
+            whole[whole] = counted[0, ids[whole]] > 0
+            known.forget_stale(hour_us, ids)
             return whole, Counted(*(column[ids[whole]] for column in counted))
 
     def _take_in(self, tenant: str) -> Devices:
