@@ -28,7 +28,7 @@ from widerow.rollup.backlog import Backlog
 from widerow.rollup.counts import NOTHING_COUNTED, Counted, Counts, count_raw
 from widerow.rollup.crew import CrewSettings
 from widerow.rollup.dirt import Dirt
-from widerow.rollup.inputs import hours_are_there
+from widerow.rollup.inputs import hours_are_there, raw_is_there
 from widerow.rollup.marks import Marks
 from widerow.rollup.open_minutes import device_of, hours_in
 from widerow.rollup.store import Rollups
@@ -162,8 +162,7 @@ class Roller:
 
     def has_raw(self, tenant: Tenant, hour_us: int) -> bool:
         """Whether all raw reports of an hour are still there. Without them what was rolled before stays as it is."""
-        keep_us = tenant.raw_keep_us(hour_us)
-        return keep_us == 0 or hour_us >= self._clock.now_us() - keep_us - GUARD_US
+        return raw_is_there(tenant, hour_us, self._clock.now_us())
 
     def _erased(self, tenant: str, hour: TimeSpan) -> bool:
         """Whether part of the hour may have been erased after its minutes were closed. What was erased a day before the
