@@ -4,7 +4,8 @@ Rule 1: an hour is rolled whole: its minutes from all its raw reports, the hour 
 and rolled from all hours of the day when its time has come; so is the fleet's hour. Nothing is added to what is there, so
 rolling again is harmless, and rolling twice at once, too.
 Rule 2: a rollup's version is the instant its inputs were read: who read earlier loses, however late he writes.
-Rule 3: marks of what follows are written with the hours; the hour's own marks go when all of that is durable.
+Rule 3: marks of what follows are written with the hours; the hour's own marks go when all of that is durable, unless
+something of the hour was erased meanwhile: then it is rolled once more.
 Rule 4: minutes that `Windows` has whole are written as they close, and an hour of such minutes is rolled from them.
 """
 
@@ -138,6 +139,7 @@ class Roller:
         """Roll units of one hour."""
         hour = TimeSpan(units[0].start_us, units[0].start_us + HOUR)
         taken = self._marks.take(*units)
+        began_us, erased = whole_ms(self._clock.now_us()), self._erasures(tenant.name, hour, taken.devices)
         whole, counted = np.zeros(len(taken.devices), np.bool_), NOTHING_COUNTED
         if self._windows is not None:
             self.close(tenant, before_us=hour.stop_us)
@@ -157,7 +159,9 @@ class Roller:
             if self._windows is not None:  # minutes may be missing now: from raw, when it is tried again
                 self._windows.spoil(tenant.name, Coded.of(taken.devices), np.full(len(devices), hour.start_us))
             raise
-        self._marks.finish(taken)
+        # Whoever erased meanwhile may have found no record of the hour, and then did not mark it: its marks stay.
+        if max(erased, default=0) < began_us and self._erasures(tenant.name, hour, taken.devices, fresh=True) == erased:
+            self._marks.finish(taken)
         return Rolled(len(devices), int(whole.sum()))
 
     def has_raw(self, tenant: Tenant, hour_us: int) -> bool:
@@ -172,6 +176,16 @@ class Roller:
             mark.span.start_us < hour.stop_us and mark.span.stop_us > hour.start_us and mark.version_us > hour.start_us - DAY
             for mark in self._telemetry.erasure.marks(tenant).partial
         )
+
+    def _erasures(self, tenant: str, hour: TimeSpan, devices: Sequence[str], *, fresh: bool = False) -> list[int]:
+        """The versions of all marks that touch the hour of any of the devices."""
+        marks, named = self._telemetry.erasure.marks(tenant, fresh=fresh), {"", *devices}
+        touching = [
+            mark.version_us
+            for mark in marks.partial
+            if mark.device in named and mark.span.start_us < hour.stop_us and mark.span.stop_us > hour.start_us
+        ]
+        return touching + [at_us for at_us in marks.erased_us(Names.of(devices)).tolist() if at_us >= 0]
 
     def _some_erased(self, tenant: str, hour: TimeSpan, devices: Sequence[str]) -> Flags:
         """Of which devices that may be so; and those that were erased whole, and are there again."""

@@ -94,8 +94,9 @@ class Erasure:
         self._lock = threading.Lock()
         self._log = FactLog(engine, ERASED, clock, refresh_us=refresh_us, learn=self._learn)
 
-    def marks(self, tenant: str) -> TenantMarks:
-        self._log.follow(tenant)
+    def marks(self, tenant: str, *, fresh: bool = False) -> TenantMarks:
+        """As they were a moment ago, or are now, if they must be `fresh`. Those of this process are known at once."""
+        self._log.follow(tenant, fresh=fresh)
         return self._marks.get(tenant) or _NO_MARKS
 
     def erase(self, tenant: Tenant, *, device: str = "", metric: str = "", span: TimeSpan = EVER) -> Mark:

@@ -31,14 +31,14 @@ class FactLog:
         self._lock = threading.RLock()
         self._followed: dict[str, _Followed] = {}
 
-    def follow(self, tenant: str) -> None:
-        """Make sure that what is known of a tenant is at most `refresh_us` old."""
+    def follow(self, tenant: str, *, fresh: bool = False) -> None:
+        """Make sure that what is known of a tenant is at most `refresh_us` old; `fresh`: that it is all there is now."""
         known = self._followed.get(tenant)
         now_us = self._clock.now_us()
-        if known is None or now_us - known.read_us > self._refresh_us:
+        if fresh or known is None or now_us - known.read_us > self._refresh_us:
             with self._lock:
                 known = self._followed.setdefault(tenant, _Followed())
-                if now_us - known.read_us > self._refresh_us:
+                if fresh or now_us - known.read_us > self._refresh_us:
                     self._read_on(tenant, known, range(SHARDS))
                     known.read_us = now_us
 
