@@ -129,6 +129,13 @@ class Windows:
         with self._lock:
             self._alone_from_us, self._forgotten = alone_from_us, True
 
+    def let_go(self, tenant: str) -> None:
+        """Of all that is open of a tenant, as if there were no room for it: its hours are stale."""
+        with self._sorting:
+            freed = self._take_in(tenant).let_go()
+            with self._lock:
+                self._room.free(tenant, freed)
+
     def sort(self) -> None:
         """What was put aside, as far as there is any: else it is done when minutes close, all at once."""
         with self._lock:
