@@ -67,7 +67,7 @@ def test_nobody_reads_on_beyond_the_limit_in_a_fleets_hours() -> None:
     clock.time_us += HOUR
     site.roll()
     known = Sources(site.telemetry, site.rollups, site.roller.dirt, clock)
-    stale_of = lambda tenant: site.fleet.stale(tenant, site.marks.of(tenant.name))  # noqa: E731
+    stale_of = lambda tenant: site.fleet.stale(tenant, lambda: site.marks.of(tenant.name))  # noqa: E731
     fleet = FleetSources(known, site.fleet.store, site.catalog.devices, stale_of)
 
     def check(max_rows: int, read: int) -> None:

@@ -168,6 +168,22 @@ def test_what_cannot_be_rolled_stays_marked_and_a_deleted_tenant_is_forgotten(si
     assert list(site.marks.units()) == []
 
 
+def test_of_a_deleted_tenant_no_minute_stays_open(site: Site) -> None:
+    def deleted(name: str) -> Tenant:
+        raise NotFound(f"no tenant {name!r}")
+
+    rolling = Rolling(site.marks, site.roller, deleted, site.clock, SETTINGS, windows=site.windows)
+    report(site, HOUR_US + MINUTE)
+    site.windows.sort()
+    report(site, HOUR_US + 2 * MINUTE)
+    assert site.windows.bytes > 0
+    rolling.roll_due()
+    assert (site.windows.bytes, site.windows.held(), site.windows.tenants()) == (0, {}, [])
+    report(site, HOUR_US + 3 * MINUTE)  # it is there again
+    assert site.roller.roll(TENANT, *site.marks.pending()) == Rolled(1, from_minutes=0)
+    assert site.windows.bytes == 0
+
+
 def test_the_thread_rolls_and_stops(site: Site) -> None:
     report(site, HOUR_US - HOUR)
     site.clock.time_us += MINUTE

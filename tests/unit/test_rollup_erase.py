@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pytest
 
@@ -10,16 +11,22 @@ from contract.rollup_suite import TENANT, Site
 from widerow.engine.memory import MemoryEngine
 from widerow.engine.rows import Rows
 from widerow.model.batch import Report
+from widerow.model.tenant import GUARD_US
 from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND, ManualClock, TimeSpan
 from widerow.rollup.backlog import Backlog
+from widerow.rollup.crew import CrewSettings
 from widerow.rollup.erase import Eraser
 from widerow.rollup.fleet_summary import ALL_TYPES, summary_of_fleets
+from widerow.rollup.guard import marked_in_store
 from widerow.rollup.marks import Marks
-from widerow.rollup.store import kept_at
-from widerow.schema.rollups import LEVELS, MINUTES, rollups
+from widerow.rollup.roll import Roller
+from widerow.rollup.store import Rollups, kept_at
+from widerow.rollup.unit import Unit
+from widerow.schema.rollups import DAYS, LEVELS, MINUTES, rollups
 from widerow.schema.shards import shard_of
 from widerow.schema.table import Table
 from widerow.telemetry.erasure import Mark
+from widerow.telemetry.store import Telemetry, TelemetrySettings
 
 BEGAN = 1_800_000_000_000_000 // DAY * DAY
 STEP = 7 * MINUTE + 13 * SECOND
@@ -142,3 +149,88 @@ def test_what_another_process_erases_while_it_is_rolled_does_not_stay(site: Site
     assert not any("flow" in key and "a" in key for key in site.records())
     rows = site.fleet.store.hours(TENANT, [ALL_TYPES], TimeSpan(BEGAN, BEGAN + HOUR), metrics=["flow"])
     assert summary_of_fleets(rows).fleet.devices.tolist() == [1]
+
+
+def test_a_day_some_of_whose_hours_are_gone_stays_as_it_is(site: Site) -> None:
+    site.write(reports("a", range(6), ("temp", "flow")))
+    site.roll()
+    (before,) = (record for key, record in site.records().items() if key[0] == "day" and key[3] == "temp")
+    site.clock.time_us = BEGAN + TENANT.retention.hour_us + GUARD_US + 3 * HOUR + MINUTE  # there are three hours left
+    mark = site.telemetry.erase(TENANT, metric="flow")
+    site.clock.time_us += MS
+    purge(site, mark)
+    site.roll()
+    assert {key[3]: record for key, record in site.records().items() if key[0] == "day"} == {"temp": before}
+    assert (site.roller.days.pending(), marked_in_store(site.engine)["day"]) == ({}, {}), "nobody tries it again"
+
+
+@pytest.mark.parametrize("left", [3, 0])
+def test_of_days_whose_hours_are_gone_nothing_erased_stays_on_the_disk(site: Site, left: int) -> None:
+    site.write(reports("a", range(6), ("temp", "flow")))
+    site.roll()
+    site.clock.time_us = BEGAN + TENANT.retention.hour_us + GUARD_US + (6 - left) * HOUR + MINUTE
+    mark = site.telemetry.erase(TENANT, device="a", metric="flow", span=TimeSpan(BEGAN + HOUR, BEGAN + 5 * HOUR))
+    site.clock.time_us += MS
+    purge(site, mark)
+    site.roll()
+    table = rollups(DAYS, TENANT.retention.day_us)
+    assert [rows.cells.names.to_list() for rows in site.engine.scan(table, None) if len(rows)] == [["temp"]]
+
+
+@pytest.mark.parametrize("from_raw", [False, True], ids=["from minutes", "from raw"])
+def test_what_is_erased_while_its_hour_is_rolled_leaves_the_rest_of_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch, from_raw: bool
+) -> None:
+    span, write_hours = TimeSpan(BEGAN, BEGAN + 20 * MINUTE), Roller._write_hours
+    never = Site(MemoryEngine(ManualClock(BEGAN)), ManualClock(BEGAN))
+    site.write(reports("a", range(1), ("temp", "flow")))
+    never.write(reports("a", range(1), ("temp", "flow"), without=span))
+    if from_raw:
+        site.restart()
+
+    def meanwhile(*given: Any) -> None:
+        """All that is to be rolled was read."""
+        monkeypatch.undo()
+        site.clock.time_us += MS
+        mark = site.telemetry.erase(TENANT, device="a", metric="flow", span=span)
+        site.clock.time_us += MS
+        purge(site, mark)
+        write_hours(*given)
+
+    monkeypatch.setattr(Roller, "_write_hours", meanwhile)
+    for _ in range(2):
+        site.clock.time_us += MINUTE
+        site.roll()
+    never.roll()
+    assert site.records() == never.records()
+    assert site.marks.pending() == {}
+
+
+def test_who_rolls_and_does_not_know_yet_what_another_erased_rolls_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads reports before these are purged, and writes their hour when whoever purges has looked for it."""
+    site.write(reports("a", range(1), ("temp", "flow")))
+    crew = CrewSettings(share_us=MINUTE)
+    telemetry = Telemetry(site.engine, site.clock, TelemetrySettings(max_future_us=HOUR, refresh_us=SECOND))
+    marks, own = Marks(site.engine, site.clock, crew), Rollups(site.engine, site.clock, telemetry.erasure)
+    other = Roller(site.engine, telemetry, own, marks, site.clock, crew=crew)
+    site.clock.time_us += HOUR
+    telemetry.erasure.marks(TENANT.name)
+    read_many = telemetry.read_many
+    mark = site.telemetry.erase(TENANT, metric="flow")
+    site.clock.time_us += 10 * MS
+
+    def meanwhile(*given: Any, **more: Any) -> list[Rows]:
+        found = read_many(*given, **more)
+        purge(site, mark)
+        return found
+
+    monkeypatch.setattr(telemetry, "read_many", meanwhile)
+    unit = Unit(TENANT.name, BEGAN, shard_of("a"))
+    other.roll(TENANT, unit)
+    monkeypatch.undo()
+    site.clock.time_us += MINUTE
+    other.roll(TENANT, unit)
+    assert {key[3] for key in site.records()} == {"temp"}
+    assert list(marks.units()) == []

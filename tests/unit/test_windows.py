@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,16 +11,18 @@ from hypothesis import strategies as st
 
 from contract.rollup_suite import NOW, TENANT, Site
 from widerow.engine.memory import MemoryEngine
+from widerow.model.arrays import Flags
 from widerow.model.batch import Report, batch_of
 from widerow.model.errors import Unavailable
 from widerow.model.names import Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import HOUR, MINUTE, MS, SECOND, ManualClock
 from widerow.rollup import windows as windows_module
+from widerow.rollup.counts import Counted
 from widerow.rollup.roll import Rolled, Roller
 from widerow.rollup.room import Room
 from widerow.rollup.windows import Windows, WindowSettings
-from widerow.schema.rollups import DAYS
+from widerow.schema.rollups import DAYS, HOURS
 
 BEGAN = NOW - NOW % HOUR
 """A whole hour."""
@@ -248,3 +252,58 @@ def test_when_a_part_cannot_be_written_its_hours_are_rolled_from_raw(site: Site,
         site.roller.close(TENANT)
     monkeypatch.setattr(site.engine, "write", write)
     assert [r.from_minutes for r in rolled(site)] == [0, 0, 0]
+
+
+def test_an_hour_that_is_stale_is_so_until_it_was_rolled(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    send(site, SECOND)
+    site.clock.time_us = BEGAN + 10 * MINUTE
+    site.roller.close(TENANT)
+    send(site, 2 * SECOND)  # late
+
+    def away(*_: object) -> None:
+        raise Unavailable("the store is away")
+
+    monkeypatch.setattr(site.roller, "_some_erased", away)  # it has to look there
+    for unit in site.marks.pending():
+        with pytest.raises(Unavailable):
+            site.roller.roll(TENANT, unit)
+    monkeypatch.undo()
+    assert rolled(site) == [Rolled(1, from_minutes=0)]
+
+
+def test_a_late_report_that_comes_while_its_hour_is_taken_is_counted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    send(site, SECOND)
+    take = site.windows.take
+
+    def meanwhile(tenant: str, hour_us: int, devices: Sequence[str]) -> tuple[Flags, Counted]:
+        monkeypatch.undo()
+        send(site, 2 * SECOND)
+        return take(tenant, hour_us, devices)
+
+    monkeypatch.setattr(site.windows, "take", meanwhile)
+    for _ in range(2):
+        site.clock.time_us += MINUTE
+        for unit in site.marks.pending():
+            site.roller.roll(TENANT, unit)
+    assert site.marks.pending() == {}
+    assert [reports for reports, *_ in site.stored(HOURS, [BEGAN]).values()] == [2]
+
+
+def test_what_is_remembered_of_stale_hours_is_bounded(site: Site) -> None:
+    def stale() -> list[int]:
+        site.roll()
+        return [sum(map(len, ids)) for ids in site.windows._tenants[TENANT.name].stale.values()]
+
+    for hour in range(12):
+        send(site, hour * HOUR + SECOND)
+        site.clock.time_us = BEGAN + hour * HOUR + 10 * MINUTE
+        site.roller.close(TENANT)
+        for second in range(2, 5):
+            send(site, hour * HOUR + second * SECOND)  # late
+            assert 1 <= len(stale()) <= 5
+    assert set(stale()) == {1}, "each device once"
+    site.windows = Windows(site.clock, WindowSettings(late_us=HOUR), alone_from_us=0)
+    site.roller._windows = site.windows
+    for hour in range(10):
+        send(site, hour * HOUR + 5 * SECOND)
+        assert stale() == [], "nothing of backlog is counted"

@@ -2,12 +2,13 @@
 
 Rule 1: a mark is written in the same write as the hours it follows from, in front of them.
 Rule 2: marks up to the version at which they were taken go when what they ask for is durable; newer ones stay.
-Where one process rolls it writes these, one roll after another, and nothing waits for anything here; several go by the age
-of marks (see `crew`).
+Where one process rolls it writes these, one roll after another, and nothing waits for anything here, but for what is marked
+`again`, by any thread; several go by the age of marks (see `crew`).
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -18,6 +19,7 @@ from widerow.engine.rows import NEVER, Column, Key, Rows
 from widerow.model.arrays import Ints
 from widerow.model.batch import Cells
 from widerow.model.names import Coded, Names
+from widerow.model.times import MS
 from widerow.rollup.pending import Pending
 from widerow.rollup.unit import Unit
 from widerow.schema.shards import shard_of, shards_of
@@ -30,6 +32,8 @@ class Backlog:
     def __init__(self, engine: Engine, table: Table) -> None:
         self._engine, self.table = engine, table
         self._waiting = Pending()
+        self._marking = threading.Lock()
+        self._taken_us = 0
         engine.apply([table])
 
     def marks(self, tenant: str, start_us: int, devices: Sequence[str], version_us: int) -> Rows:
@@ -43,13 +47,16 @@ class Backlog:
         return mark_rows(self.table, tenant, None, np.full(len(distinct), start_us), distinct, version_us)
 
     def again(self, tenant: str, device: str, starts: Ints, version_us: int) -> None:
-        """Have windows rolled again: of a device, or (of the fleet) of its shard. Durable on return."""
+        """Have windows rolled again: of a device, or (of the fleet) of its shard. Durable on return, at that version or one
+        that is newer.
+        """
         shard = shard_of(device)
         named = Coded.constant(device, len(starts)) if len(self.table.clustering) > 1 else None
-        self._engine.write(
-            [(self.table, mark_rows(self.table, tenant, named, starts, np.full(len(starts), shard), version_us))]
-        )
-        self.note((Unit(tenant, start_us, shard) for start_us in starts.tolist()), version_us)
+        with self._marking:  # whoever takes marks waits until it is there, or takes older ones only
+            version_us = max(version_us, self._taken_us + MS)
+            rows = mark_rows(self.table, tenant, named, starts, np.full(len(starts), shard), version_us)
+            self._engine.write([(self.table, rows)])
+            self.note((Unit(tenant, start_us, shard) for start_us in starts.tolist()), version_us)
 
     def note(self, units: Iterable[Unit], at_us: int) -> None:
         self._waiting.note(units, at_us)
@@ -76,7 +83,9 @@ class Backlog:
         return self._waiting.starts(tenant, shards)
 
     def devices(self, units: Sequence[Unit], version_us: int) -> list[str]:
-        """The devices of units of one window that are marked, up to that version."""
+        """The devices of units of one window that are marked, up to that version. What is marked `again` later is newer."""
+        with self._marking:
+            self._taken_us = max(self._taken_us, version_us)
         found: list[str] = []
         for rows in self._engine.scan(self.table, [(unit.tenant, unit.shard) for unit in units], _span(units)):
             column = rows.keys["device_id"]

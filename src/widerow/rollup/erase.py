@@ -61,7 +61,7 @@ class Eraser:
         return np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
 
     def _roll_again(self, tenant: Tenant, device: str, mark: Mark) -> None:
-        hours = self._starts(tenant, device, mark, HOURS)
+        hours, days = (self._starts(tenant, device, mark, level) for level in (HOURS, DAYS))
         has_raw = np.array([self._roller.has_raw(tenant, hour_us) for hour_us in hours.tolist()], np.bool_)
         if has_raw.any():
             self._marks.again(tenant.name, device, hours[has_raw])
@@ -69,8 +69,12 @@ class Eraser:
         if len(frozen):
             self._mark_fleet(tenant, device, frozen)
             self._roller.days.again(tenant.name, device, np.unique(frozen - frozen % DAY), whole_ms(self._clock.now_us()))
-            within = TimeSpan(mark.span.start_us, min(mark.span.stop_us, int(frozen.max()) + HOUR))
-            self._remove(tenant.name, device, replace(mark, span=within), (MINUTES, HOURS))
+        lost = np.array([day_us for day_us in days.tolist() if not self._roller.has_hours(tenant, day_us)], np.int64)
+        stops = np.concatenate([frozen + HOUR, lost + DAY])
+        if len(stops):
+            within = TimeSpan(mark.span.start_us, min(mark.span.stop_us, int(stops.max())))
+            # Hours last: whoever goes on after an interruption finds by them what is left to do.
+            self._remove(tenant.name, device, replace(mark, span=within), (DAYS, MINUTES, HOURS))
 
     def _mark_fleet(self, tenant: Tenant, device: str, hours: Ints) -> None:
         if len(hours):

@@ -121,7 +121,7 @@ class Marks:
             before = known.hour_us[ids], known.at_us[ids]
             relied_us = _mark_fresh(ids, hour_us, known.hour_us, known.at_us, version_us, oldest_us, fresh)
             known.hour_us[ids], known.at_us[ids] = before  # until they are durable
-            self._under_way[self._generation] = self._under_way.get(self._generation, 0) + 1
+            generation = self._set_out()
             for hour in [int(hour_us[0])] if _all_same(hour_us) else np.unique(hour_us).tolist():
                 self._written_us[tenant, hour] = version_us
             rows = np.flatnonzero(fresh)
@@ -132,7 +132,7 @@ class Marks:
                 ids=ids[rows],
                 marked_us=hour_us[rows],
                 version_us=version_us,
-                generation=self._generation,
+                generation=generation,
                 relied_us=relied_us,
                 device=batch.device,
                 hour_us=hour_us,
@@ -174,12 +174,21 @@ class Marks:
             # Of another generation somebody may have taken them.
             if written and plan.generation == self._generation and plan.table is known.table:
                 known.hour_us[plan.ids], known.at_us[plan.ids] = plan.marked_us, plan.version_us
-            left = self._under_way[plan.generation] - 1
-            if left:
-                self._under_way[plan.generation] = left
-            else:
-                del self._under_way[plan.generation]
-                self._lock.notify_all()
+            self._arrived(plan.generation)
+
+    def _set_out(self) -> int:
+        """Something is going to be written that `take` waits for; gives its generation. By who holds the lock."""
+        self._under_way[self._generation] = self._under_way.get(self._generation, 0) + 1
+        return self._generation
+
+    def _arrived(self, generation: int) -> None:
+        """It is durable, or failed. By who holds the lock."""
+        left = self._under_way[generation] - 1
+        if left:
+            self._under_way[generation] = left
+        else:
+            del self._under_way[generation]
+            self._lock.notify_all()
 
     # -- rolling
 
@@ -212,9 +221,14 @@ class Marks:
         shard = shard_of(device)
         with self._lock:
             self._last_us = version_us = max(self._last_us, whole_ms(self._clock.now_us()))
-        rows = mark_rows(DIRTY, tenant, Coded.constant(device, len(hours)), hours, np.full(len(hours), shard), version_us)
-        self._engine.write([(DIRTY, rows)])
-        self._waiting.note((Unit(tenant, hour, shard) for hour in hours.tolist()), version_us)
+            generation = self._set_out()
+        try:
+            named = Coded.constant(device, len(hours))
+            self._engine.write([(DIRTY, mark_rows(DIRTY, tenant, named, hours, np.full(len(hours), shard), version_us))])
+            self._waiting.note((Unit(tenant, hour, shard) for hour in hours.tolist()), version_us)
+        finally:
+            with self._lock:
+                self._arrived(generation)
 
     def pending(self) -> dict[Unit, int]:
         """What this process knows to be marked, and when it was last, or something was written to its hour."""

@@ -76,7 +76,7 @@ class Devices:
     open_us: dict[int, int] = field(default_factory=dict)
     """Hours, and the first minute of each of which a report waits or is being written."""
     taken_us: int = -1
-    """The last hour that was taken for rolling. What was stale of it is no longer known."""
+    """The last hour that was taken for rolling. What was stale up to it may no longer be known."""
     counted: dict[int, Ints] = field(default_factory=dict)
     """Hours, and of devices how many reports of them are in minutes that were closed, with how many values and bytes."""
     newest_us: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -156,12 +156,27 @@ class Devices:
 
     def any_stale(self, hour_us: int, ids: Codes) -> bool:
         """Whether the hour is stale of one of the devices."""
+        return bool(np.isin(ids, self.stale_in(hour_us)).any())
+
+    def stale_in(self, hour_us: int) -> Codes:
+        """The devices whose hour is stale."""
         stale = self.stale.get(hour_us)
         if not stale:
-            return False
+            return np.zeros(0, np.int32)
         if len(stale) > 1:
             stale[:] = [np.unique(np.concatenate(stale))]  # for the next one who asks
-        return bool(np.isin(ids, stale[0]).any())
+        return stale[0]
+
+    def forget_stale(self, hour_us: int, ids: Codes) -> None:
+        """An hour of these devices was taken. It stays stale as long as something of it is counted or open, since it may be
+        taken again. Otherwise nothing more of it is going to be counted, and what is not counted is not whole anyway.
+        """
+        if hour_us not in self.counted and hour_us not in self.open_us:
+            others = np.setdiff1d(self.stale_in(hour_us), ids).astype(np.int32)
+            self.stale[hour_us] = [others] if len(others) else []
+        oldest_us = min(self.counted) if len(self.counted) == _COUNTED_HOURS else 0  # nothing before it is counted again
+        for hour in [h for h, stale in self.stale.items() if not stale or h < min(oldest_us, self.taken_us)]:
+            del self.stale[hour]
 
 
 def device_of(rows: Rows) -> Coded:

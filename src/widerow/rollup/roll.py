@@ -6,8 +6,9 @@ rolling again is harmless, and rolling twice at once, too.
 Rule 2: a rollup's version is the instant its inputs were read: who read earlier loses, however late he writes.
 Rule 3: marks of what follows are written with the hours; the hour's own marks go when all of that is durable.
 Rule 4: minutes that `Windows` has whole are written as they close, and an hour of such minutes is rolled from them.
-Rule 5: marks stay of units of which something was erased that was not known when they were read: another process may have
-asked for them to be rolled again because of it, and what was read may hold it still.
+Rule 5: marks stay of units of which something was erased that was not known when they were read: what was read may hold it
+still, and whoever erased it has perhaps found no record of the hour yet, and so did not mark it. The same holds for what
+was erased, by its clock, when the roll had begun: what it wrote is hidden.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from widerow.rollup.backlog import Backlog
 from widerow.rollup.counts import NOTHING_COUNTED, Counted, Counts, count_raw
 from widerow.rollup.crew import CrewSettings
 from widerow.rollup.dirt import Dirt
+from widerow.rollup.inputs import hours_are_there, raw_is_there
 from widerow.rollup.marks import Marks
 from widerow.rollup.open_minutes import device_of, hours_in
 from widerow.rollup.store import Rollups
@@ -39,7 +41,7 @@ from widerow.rollup.windows import Windows
 from widerow.schema.rollups import DAYS, DIRTY_DAYS, DIRTY_FLEET, HOURS, MINUTES, Level
 from widerow.schema.shards import shards_of
 from widerow.schema.table import Table
-from widerow.telemetry.erasure import drop_erased_rows
+from widerow.telemetry.erasure import Seen, drop_erased_rows
 from widerow.telemetry.store import Telemetry
 
 _AT_ONCE = 64
@@ -163,15 +165,14 @@ class Roller:
             self._marks.finish(replace(taken, units=done))
         return Rolled(len(devices), int(whole.sum()))
 
-    def _not_erased_since(self, tenant: str, seen: tuple[int, ...], units: Sequence[Unit]) -> list[Unit]:
+    def _not_erased_since(self, tenant: str, seen: Seen, units: Sequence[Unit]) -> list[Unit]:
         """Rule 5: the units whose marks may go."""
         touched = self._telemetry.erasure.touched_since(tenant, seen)
         return [unit for unit in units if unit.shard not in touched]
 
     def has_raw(self, tenant: Tenant, hour_us: int) -> bool:
         """Whether all raw reports of an hour are still there. Without them what was rolled before stays as it is."""
-        keep_us = tenant.raw_keep_us(hour_us)
-        return keep_us == 0 or hour_us >= self._clock.now_us() - keep_us - GUARD_US
+        return raw_is_there(tenant, hour_us, self._clock.now_us())
 
     def _erased(self, tenant: str, hour: TimeSpan) -> bool:
         """Whether part of the hour may have been erased after its minutes were closed. What was erased a day before the
@@ -240,12 +241,12 @@ class Roller:
         self._told(tenant, hours)
 
     def roll_day(self, tenant: Tenant, *units: Unit) -> Rolled:
-        """Roll units of one day, from all its hours."""
+        """Roll units of one day, from all its hours. Where some of these are gone it stays as it is."""
         taken_us = self._versions.next() - (self._crew.ripe_us if self._crew else 0)
         seen = self._telemetry.erasure.seen(tenant.name)
         devices = self.days.devices(units, taken_us)
         span = TimeSpan(units[0].start_us, units[0].start_us + DAY)
-        for some in _parts(devices, _MINUTES_AT_ONCE):
+        for some in _parts(devices, _MINUTES_AT_ONCE) if self.has_hours(tenant, span.start_us) else ():
             self.between()
             version_us = self._versions.next()
             hours = self._rollups.read(tenant, some, HOURS, span, beyond_us=GUARD_US)
@@ -260,6 +261,10 @@ class Roller:
         if done:
             self.days.finish(done, taken_us)
         return Rolled(len(devices))
+
+    def has_hours(self, tenant: Tenant, day_us: int) -> bool:
+        """Whether all hours of a day are still there."""
+        return hours_are_there(tenant, day_us, self._clock.now_us())
 
     def _clear(self, tenant: Tenant, devices: Sequence[str], level: Level, span: TimeSpan, version_us: int) -> None:
         """Remove what was rolled before that version."""

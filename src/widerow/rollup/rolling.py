@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby, zip_longest
 from typing import Protocol
 
@@ -255,7 +256,7 @@ class Rolling:
         self._rests.begin()
         with self._closing, yielding(self._rests):
             for name in self._windows.tenants():
-                self._tried(name, self._roller.close, lambda: None)
+                self._tried(name, self._roller.close, partial(self._windows.let_go, name))
         self._closed_us = self._clock.now_us()
 
     def _roll(self, line: _Line, name: str, units: Sequence[Unit]) -> int:

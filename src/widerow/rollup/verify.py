@@ -23,7 +23,7 @@ from widerow.engine.rows import Key
 from widerow.model.arrays import Flags, Ints
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import GUARD_US, Tenant
-from widerow.model.times import DAY, HOUR, MINUTE, Clock, TimeSpan
+from widerow.model.times import DAY, HOUR, Clock, TimeSpan
 from widerow.rollup.aggregate import coarser_of, minutes_of
 from widerow.rollup.compare import (
     NO_RECORDS,
@@ -36,15 +36,13 @@ from widerow.rollup.compare import (
     rows_of_records,
     unreadable,
 )
-from widerow.rollup.store import Rollups, kept_at
+from widerow.rollup.inputs import raw_is_there, windows_are_there
+from widerow.rollup.store import Rollups
 from widerow.schema.rollups import DAYS, DIRTY, DIRTY_DAYS, HOURS, LEVELS, MINUTES, Level
 from widerow.schema.shards import shards_of
 from widerow.schema.table import Table
 from widerow.telemetry.erasure import Mark
 from widerow.telemetry.store import Telemetry
-
-EXPIRING_US = 10 * MINUTE
-"""What expires so soon counts as gone: it might go while it is looked at."""
 
 UNREADABLE = "its bytes cannot be decoded"
 _NOTHING_BENEATH = f"{UNREADABLE}, and nothing is left that it could be computed from"
@@ -195,10 +193,10 @@ class _Day:
     ) -> None:
         self.tenant, self.devices, self._erased, self._done = tenant, devices, erased, done
         hours = _hours(day_us)
-        self.raw_hours = [hour for hour in hours if _raw_is_there(tenant, hour, now_us)]
+        self.raw_hours = [hour for hour in hours if raw_is_there(tenant, hour, now_us)]
         self.frozen = len(self.raw_hours) < len(hours)
-        self.minutes_kept = [hour for hour in hours if _is_there(tenant, MINUTES, hour, now_us)]
-        self.hours_kept = all(hour in self.raw_hours or _is_there(tenant, HOURS, hour, now_us) for hour in hours)
+        self.minutes_kept = [hour for hour in hours if windows_are_there(tenant, MINUTES, hour, now_us)]
+        self.hours_kept = all(hour in self.raw_hours or windows_are_there(tenant, HOURS, hour, now_us) for hour in hours)
 
     def parted(self, records: Records) -> tuple[Records, Records]:
         """Those of hours that have their raw reports, and those of hours that are frozen."""
@@ -293,15 +291,3 @@ def _hours(day_us: int) -> range:
 
 def _hour(time_us: Ints) -> Ints:
     return time_us - time_us % HOUR
-
-
-def _raw_is_there(tenant: Tenant, hour_us: int, now_us: int) -> bool:
-    """Whether no raw report of an hour is gone yet."""
-    keeps = {tenant.raw_keep_us(hour_us), *(e.raw_us for e in tenant.raw_epochs if hour_us < e.from_us < hour_us + HOUR)}
-    return all(keep_us == 0 or hour_us > now_us - keep_us - GUARD_US + EXPIRING_US for keep_us in keeps)
-
-
-def _is_there(tenant: Tenant, level: Level, hour_us: int, now_us: int) -> bool:
-    """The same for the windows of a level that begin in the hour."""
-    keeps = {kept_at(tenant, level, hour_us), kept_at(tenant, level, hour_us + HOUR - 1)}
-    return all(keep_us == 0 or hour_us > now_us - keep_us - GUARD_US + EXPIRING_US for keep_us in keeps)

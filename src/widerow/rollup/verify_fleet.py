@@ -34,8 +34,9 @@ from widerow.rollup.fleet_summary import (
     partial_rows,
     summary_of_fleets,
 )
+from widerow.rollup.inputs import EXPIRING_US
 from widerow.rollup.store import kept_at
-from widerow.rollup.verify import EXPIRING_US, UNREADABLE, Checked, Finding, Kind, Verifier
+from widerow.rollup.verify import UNREADABLE, Checked, Finding, Kind, Verifier
 from widerow.schema.rollups import FLEET, HOURS
 from widerow.schema.shards import SHARDS, shard_of
 from widerow.telemetry.erasure import Erasure

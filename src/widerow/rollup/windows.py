@@ -129,6 +129,13 @@ class Windows:
         with self._lock:
             self._alone_from_us, self._forgotten = alone_from_us, True
 
+    def let_go(self, tenant: str) -> None:
+        """Of all that is open of a tenant, as if there were no room for it: its hours are stale."""
+        with self._sorting:
+            freed = self._take_in(tenant).let_go()
+            with self._lock:
+                self._room.free(tenant, freed)
+
     def sort(self) -> None:
         """What was put aside, as far as there is any: else it is done when minutes close, all at once."""
         with self._lock:
@@ -251,19 +258,13 @@ class Windows:
             known = self._take_in(tenant)
             ids = known.ids(Names.of(devices))
             whole: Flags = (known.alone_us[ids] <= hour_us) & (ids >= 0)
-            stale = known.stale.pop(hour_us, None)
-            if stale:
-                whole &= ~np.isin(ids, np.concatenate(stale))
-                others = np.setdiff1d(np.concatenate(stale), ids)
-                if len(others):  # of another shard
-                    known.stale[hour_us] = [others.astype(np.int32)]
+            whole &= ~np.isin(ids, known.stale_in(hour_us))
             known.closed_us[ids] = np.maximum(known.closed_us[ids], hour_us + HOUR)
             known.taken_us = max(known.taken_us, hour_us)
-            counted = known.counted.get(hour_us)
-            if counted is None:
-                whole[:] = False
-                counted = np.zeros((3, 0), np.int64)
+            counted = known.counted.get(hour_us, np.zeros((3, 0), np.int64))
             whole &= ids < counted.shape[1]
+            whole[whole] = counted[0, ids[whole]] > 0
+            known.forget_stale(hour_us, ids)
             return whole, Counted(*(column[ids[whole]] for column in counted))
 
     def _take_in(self, tenant: str) -> Devices:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -61,7 +62,8 @@ class TenantMarks:
     """The marks of one tenant. Marks of whole devices are looked up by name, the rare others one by one."""
 
     def __init__(self) -> None:
-        self.tenant_us = -1
+        self.tenant_us = self.newest_us = -1
+        """Of the tenant as a whole; and of all marks."""
         self.partial: tuple[Mark, ...] = ()
         self._devices = NameTable(1 << 24)
         self._versions = np.full(1, -1, np.int64)
@@ -70,6 +72,7 @@ class TenantMarks:
         return self.tenant_us >= 0 or bool(self.partial) or len(self._devices) > 0
 
     def add(self, mark: Mark) -> None:
+        self.newest_us = max(self.newest_us, mark.version_us)
         if not mark.whole:
             self.partial = (*self.partial, mark)
         elif mark.device:
@@ -85,6 +88,13 @@ class TenantMarks:
         found = self._devices.find(devices)
         versions = np.where(found < 0, -1, self._versions[np.maximum(found, 0)])
         return np.maximum(versions, self.tenant_us)
+
+
+class Seen(NamedTuple):
+    """What was known of a tenant's marks, and when."""
+
+    revisions: tuple[int, ...]
+    at_us: int
 
 
 _NO_MARKS = TenantMarks()
@@ -105,15 +115,18 @@ class Erasure:
         self._log.follow(tenant)
         return self._marks.get(tenant) or _NO_MARKS
 
-    def seen(self, tenant: str) -> tuple[int, ...]:
+    def seen(self, tenant: str) -> Seen:
         """How much is known here, for `touched_since`."""
-        return self._log.revisions(tenant)
+        return Seen(self._log.revisions(tenant), whole_ms(self._clock.now_us()))
 
-    def touched_since(self, tenant: str, seen: tuple[int, ...]) -> frozenset[int]:
-        """The shards of whose devices something was erased that was not known then, by any process."""
+    def touched_since(self, tenant: str, seen: Seen) -> frozenset[int]:
+        """The shards of whose devices something was erased that was not known then, by any process; or that has a version
+        which what was read then may not have passed.
+        """
         now = self._log.revisions(tenant, afresh=True)
-        touched = frozenset(shard for shard in range(SHARDS) if now[shard] != seen[shard])
-        return frozenset(range(SHARDS)) if _OF_ALL in touched else touched
+        touched = frozenset(shard for shard in range(SHARDS) if now[shard] != seen.revisions[shard])
+        of_all = _OF_ALL in touched or self.marks(tenant).newest_us >= seen.at_us
+        return frozenset(range(SHARDS)) if of_all else touched
 
     def erase(self, tenant: Tenant, *, device: str = "", metric: str = "", span: TimeSpan = EVER) -> Mark:
         """Record a mark for everything received until now."""
