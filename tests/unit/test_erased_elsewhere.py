@@ -111,8 +111,9 @@ def test_what_is_left_of_an_hour_is_rolled_again(serve: Service, api: Service, t
 
 
 def test_a_process_that_stops_before_it_has_purged_is_noticed(serve: Service, api: Service, tenant: Tenant) -> None:
-    assert api._housekeeping
-    api._housekeeping.stop()
+    for service in (serve, api):
+        assert service._housekeeping
+        service._housekeeping.stop()
     api.erase(tenant, device="b", metric="m_x", span=TimeSpan(HOUR_US, HOUR_US + 30 * MINUTE))
     api.delete_device(tenant, "a")
     follow_erasures()
