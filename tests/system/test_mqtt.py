@@ -217,13 +217,16 @@ def test_what_could_not_be_stored_at_first_is_not_refused_for_having_been_tried_
 
         monkeypatch.setattr(site.service.engine, "write", sometimes)
         now_ms = time.time_ns() // 1_000_000
-        for i in range(20):
-            device.publish(site.topic(f"d{i}"), report(float(i), now_ms))
+        sent = [device.send(site.topic(f"d{i}"), report(float(i), now_ms)) for i in range(20)]
+        sent += [device.send(site.topic("d7"), report(7.0, now_ms)) for _ in range(5)]  # repeats, which are kept once
+        for message in sent:
+            message.wait_for_publish(20)
         retries = "widerow_mqtt_retries_total"
         registry = site.service.counters.registry
         eventually(lambda: (registry.get_sample_value(retries, {"code": "unavailable"}) or 0) > 100)
         fails.clear()
         eventually(lambda: all(site.stored(f"d{i}") == [float(i)] for i in range(20)))
+        eventually(site.gateway.client.window.is_empty)
         assert device.messages == []
 
 

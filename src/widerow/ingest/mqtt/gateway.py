@@ -242,11 +242,12 @@ class Gateway:
             self._later(parcel, error)
             return
         if job.admitted:
-            kept = np.unique(job.batch.position).astype(np.int64)
-            refused = [replace(r, positions=np.setdiff1d(r.positions, kept).tolist()) for r in job.refusals]
-            if refused := [r for r in refused if len(r)]:
-                self._aside.put(partial(self._refuse, parcel, refused))
-            self._later(replace(parcel.part(kept), admitted=True), error)
+            limited = [r for r in job.refusals if r.spent]  # what else is wrong is found again
+            final = [replace(r, positions=np.setdiff1d(r.positions, job.batch.position).tolist()) for r in limited]
+            if final := [r for r in final if len(r)]:
+                self._aside.put(partial(self._refuse, parcel, final))
+            gone = np.array([position for r in final for position in r.positions], np.int64)
+            self._later(replace(parcel.part(np.setdiff1d(np.arange(len(parcel)), gone)), admitted=True), error)
             return
         old = np.unique(job.batch.position[~self._pipeline.is_live(job.batch)]).astype(np.int64)
         live = np.setdiff1d(np.arange(len(parcel)), old)
