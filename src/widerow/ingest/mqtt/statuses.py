@@ -10,6 +10,7 @@ Rule 3: what waits for the store is bounded: beyond `_MOST` devices the one that
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from widerow.catalog.online import Status
@@ -18,6 +19,8 @@ from widerow.ingest.mqtt.window import Block
 from widerow.model.arrays import Ints
 from widerow.model.errors import Unavailable
 from widerow.ops.counters import Counters
+
+log = logging.getLogger(__name__)
 
 _TOGETHER_S, _AGAIN_S = 0.05, 2.0
 _MOST = 100_000
@@ -53,14 +56,17 @@ class Statuses:
 
     def _flush(self) -> None:
         said, messages = list(self._waiting.values()), self._messages
+        self._is_due = self._is_away = False
         try:
             self._tell(said)
         except Unavailable as error:
-            self._is_away = True
+            self._is_due = self._is_away = True
             self._counters.mqtt_retries.labels(error.code).inc(len(said))
             self._aside.put(self._flush, delay_s=_AGAIN_S)
+        except Exception:  # trying that again would not help
+            log.exception("who is online was not stored, of %s devices", len(said))
+            self._waiting = {}
         else:
-            self._is_due = self._is_away = False
             self._waiting = {}
         self._messages = []
         for block, rows in messages:
