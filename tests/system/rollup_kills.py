@@ -131,7 +131,7 @@ class Deadly:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-def restless(_: Config, *, rolls: bool, crew: bool) -> PyramidSettings:  # noqa: ARG001 - there is one process
+def restless(_: Config, *, rolls: bool, **_several: bool) -> PyramidSettings:  # there is one process
     """Everything is due at once."""
     return PyramidSettings(
         max_future_us=5 * 60 * SECOND,

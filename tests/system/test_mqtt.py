@@ -206,7 +206,7 @@ def test_what_could_not_be_stored_at_first_is_not_refused_for_having_been_tried_
     mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with mqtt_site(mosquitto, tmp_path) as site, Device(mosquitto, listens=f"{site.prefix}/+/+/errors") as device:
-        site.service.catalog.tenants.update("acme", lambda old: replace(old, limits=Limits(writes_per_s=5, writes_burst=20)))
+        site.service.catalog.tenants.update("acme", lambda old: replace(old, limits=Limits(writes_per_s=5, writes_burst=25)))
         write, fails = site.service.engine.write, threading.Event()
         fails.set()
 
