@@ -345,7 +345,8 @@ def test_a_limit_refuses_and_says_what_to_do(site: Site, start_ms: int) -> None:
     assert refusal(answer) == (400, "query-limit")
     error = answer.json()["error"]
     assert (error["limit"], error["allowed"]) == ("query.max_rows", 10)
-    assert 10 < error["seen"] <= 20, "it ends as soon as it is known to be too much"
+    in_pieces = site.service.config.store.url.startswith("cassandra:")  # and it ends with the one that is too much
+    assert 10 < error["seen"] <= 20 if in_pieces else error["seen"] == 20
     assert "coarser step" in error["message"]
     with allowed(site, QuerySettings(max_answer_bytes=100)):
         answer = ask(site, **span(start_ms), match={}, step="1h", metrics=["n"])

@@ -78,7 +78,8 @@ class Shares:
     def leave(self, tenants: list[str]) -> None:
         """Nothing more is offered here: others need not wait until that is noticed."""
         if tenants:
-            own, version_us = Span(self.process, self.process + "~"), whole_ms(self._clock.now_us())
+            own = Span(self.process, self.process + "~")  # what it says of backlog, too: all that begins with its name
+            version_us = whole_ms(self._clock.now_us())
             self._engine.delete(LIMIT_SHARES, [(tenant,) for tenant in tenants], own, version_us=version_us)
 
     def _hear(self, wanted: Iterable[Of]) -> None:
