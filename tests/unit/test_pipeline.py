@@ -4,64 +4,28 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from queue import Queue
 
 import pytest
 
+from unit.one_path import send, values
 from widerow.catalog.catalog import Catalog
 from widerow.catalog.series import Series
 from widerow.catalog.store import SCHEMA
-from widerow.codec.decoded import Decoded
-from widerow.config import Backfill, Config, Store
+from widerow.config import Config, Store
 from widerow.engine.rows import Rows
 from widerow.model.batch import Report, batch_of
 from widerow.model.device import Device
-from widerow.model.errors import ConfigError, NotTheWriter, Overloaded, StorageFull, TenantBusy, Unavailable
+from widerow.model.errors import ConfigError, NotTheWriter, StorageFull, Unavailable
 from widerow.model.tenant import LimitMode, Limits, Tenant
-from widerow.model.times import HOUR, MINUTE, SECOND, TimeSpan
-from widerow.pipeline.job import Job, Lane, Outcome, Settle
+from widerow.model.times import HOUR, TimeSpan
+from widerow.pipeline.job import Job, Lane, Outcome
 from widerow.pipeline.pipeline import INLINE_BYTES
-from widerow.rollup.pyramid import Pyramid
 from widerow.schema.shards import shard_of
 from widerow.schema.table import Table
 from widerow.schema.tables import LAST_SEEN, META
 from widerow.service import Service
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    with Service.open(Config(store=Store(url=f"rocksdb:{tmp_path}", reserve_mib=0))) as service:
-        yield service
-
-
-def send(service: Service, tenant: Tenant, *bodies: str, lane: Lane = Lane.LIVE) -> list[Outcome]:
-    """Submit all at once, wait for all."""
-    outcomes: dict[int, Outcome] = {}
-    done = threading.Event()
-
-    def finish(k: int, outcome: Outcome) -> None:
-        outcomes[k] = outcome
-        if len(outcomes) == len(bodies):
-            done.set()
-
-    for k, text in enumerate(bodies):
-        body = text.encode()
-        decode = service.bodies.lines(body, encoding="", precision="us", max_bytes=1 << 30)
-        job = Job(tenant, len(body), decode, lambda o, k=k: finish(k, o), lane=lane)  # type: ignore[misc]
-        service.pipeline.submit(job)
-    assert done.wait(30)
-    return [outcomes[k] for k in range(len(bodies))]
-
-
-def values(service: Service, tenant: Tenant, device: str) -> list[float]:
-    now_us = service.clock.now_us()
-    span = TimeSpan(now_us - 2 * HOUR, now_us + HOUR)
-    points = service.queries.series(tenant, device, span=span, limit=1_000_000).points
-    return [float(x) for x in points.number]
 
 
 def test_refusals_name_the_positions_of_their_own_request(service: Service) -> None:
@@ -299,223 +263,6 @@ def test_a_deleted_tenant_leaves_nothing_behind(service: Service) -> None:
     assert service.catalog.devices.count("acme") == 0
     send(service, again, f"m,device=d x=2 {now - 1}")
     assert values(service, again, "d") == [2.0]
-
-
-# -- lanes
-
-
-def repeat(act: Callable[[], None], times: int) -> None:
-    for _ in range(times):
-        act()
-
-
-def lane_figures(service: Service) -> dict[str, tuple[int, int]]:
-    return {lane.value: (held.items, held.bytes) for lane, held in service.pipeline.pressure.look().lanes.items()}
-
-
-def test_backlog_of_any_size_is_stored_and_answered_once(service: Service) -> None:
-    tenant = service.catalog.tenants.create(Tenant(name="acme"))
-    old = service.clock.now_us() - 90 * 60 * SECOND
-    small = [f"m,device=a x={i} {old + i}" for i in range(20)]
-    lines = [f"m,device=d{i % 7} x={i} {old + i}" for i in range(20_000)]
-    outcomes = send(service, tenant, *small, "\n".join([*lines, "broken"]))
-    assert [o.accepted for o in outcomes] == [1] * 20 + [len(lines)]
-    assert [(r.code, list(r.positions)) for r in outcomes[-1].refusals] == [("device-missing", [len(lines)])]
-    assert sorted(x for k in range(7) for x in values(service, tenant, f"d{k}")) == [float(i) for i in range(20_000)]
-    assert lane_figures(service) == {"live": (0, 0), "backfill": (0, 0)}
-
-
-def test_old_reports_take_the_lane_of_backlog_and_live_ones_beside_them_do_not(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tenant = service.catalog.tenants.create(Tenant(name="acme"))
-    now = service.clock.now_us()
-    seen: list[tuple[Lane, int]] = []
-    real = service.pipeline._sink.commit
-
-    def watched(work: Sequence[tuple[str, list[Job]]], settle: Settle, give_way: Callable[[], None]) -> None:
-        seen.extend((job.lane, len(job.batch)) for _, jobs in work for job in jobs if job.batch is not None)
-        real(work, settle, give_way)
-
-    monkeypatch.setattr(service.pipeline._sink, "commit", watched)
-    old = [f"m,device=b x={i} {now - HOUR - 1 - i}" for i in range(3)]
-    (mixed,) = send(service, tenant, "\n".join([old[0], f"m,device=a x=1 {now}", *old[1:], "broken"]))
-    assert (mixed.accepted, [list(refusal.positions) for refusal in mixed.refusals]) == (4, [[4]])
-    assert sorted(seen, key=str) == [(Lane.BACKFILL, 3), (Lane.LIVE, 1)]
-    seen.clear()
-    send(service, tenant, old[0])
-    send(service, tenant, f"m,device=a x=1 {now}\nm,device=a x=1 {now - HOUR + MINUTE}")
-    assert seen == [(Lane.BACKFILL, 1), (Lane.LIVE, 2)]
-
-
-def test_live_reports_beside_old_ones_do_not_spend_what_backlog_may_send_nor_the_other_way_round(service: Service) -> None:
-    limits = Limits(writes_per_s=1, writes_burst=4)
-    tenant = service.catalog.tenants.create(Tenant(name="acme", limits=limits))
-    now = service.clock.now_us()
-    old = [f"m,device=b x={i} {now - 2 * HOUR - i}" for i in range(8)]
-    live = [f"m,device=a x={i} {now - i}" for i in range(6)]
-    (spent,) = send(service, tenant, "\n".join(old[:5]))
-    assert spent.accepted == 4
-    (mixed,) = send(service, tenant, "\n".join([live[0], *old[5:], *live[1:3]]))
-    assert mixed.accepted == 3, "the live ones"
-    assert [list(refusal.positions) for refusal in mixed.refusals] == [[1, 2, 3]]
-    (rest,) = send(service, tenant, "\n".join([old[0], *live[3:]]))
-    assert (rest.accepted, rest.refused) == (1, 3)
-    assert values(service, tenant, "a") == [3.0, 2.0, 1.0, 0.0]
-
-
-def test_what_passed_its_limits_and_could_not_be_stored_is_not_asked_again(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tenant = service.catalog.tenants.create(Tenant(name="acme", limits=Limits(writes_per_s=1, writes_burst=2)))
-    now = service.clock.now_us()
-    answered: Queue[Outcome] = Queue()
-
-    def job(*, admitted: bool) -> Job:
-        body = "\n".join(f"m,device=a x={i} {now - i}" for i in range(3)).encode()
-        decode = service.bodies.lines(body, encoding="", precision="us", max_bytes=1 << 30)
-        return Job(tenant, len(body), decode, answered.put, admitted=admitted)
-
-    def fails(_: object) -> None:
-        raise Unavailable("no")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(service.engine, "write", fails)
-        first = job(admitted=False)
-        service.pipeline.submit(first)
-        assert isinstance(answered.get(timeout=20).error, Unavailable)
-    assert (first.admitted, first.batch and first.batch.position.tolist()) == (True, [0, 1]), "it says what passed"
-    service.pipeline.submit(job(admitted=True))
-    again = answered.get(timeout=20)
-    assert (again.accepted, again.refused) == (3, 0)
-
-
-def test_backlog_is_decoded_when_no_live_report_is_on_its_way_or_after_a_moment(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tenant = service.catalog.tenants.create(Tenant(name="acme"))
-    old = f"m,device=a x=1 {service.clock.now_us() - 90 * MINUTE}".encode()
-    decode = service.bodies.lines(old, encoding="", precision="us", max_bytes=1 << 30)
-
-    def submitted() -> tuple[threading.Event, threading.Event]:
-        decoded, answered = threading.Event(), threading.Event()
-
-        def told() -> Decoded:
-            decoded.set()
-            return decode()
-
-        service.pipeline.submit(Job(tenant, len(old), told, lambda _: answered.set(), lane=Lane.BACKFILL))
-        return decoded, answered
-
-    live = service.pipeline.pressure.admit(1)
-    decoded, answered = submitted()  # while the live one never comes to an end
-    assert decoded.wait(30)
-    assert answered.wait(30)
-    monkeypatch.setattr("widerow.pipeline.pipeline._PAUSE_S", 60.0)
-    decoded, answered = submitted()
-    assert not decoded.wait(0.1)
-    service.pipeline.pressure.release(live)
-    assert decoded.wait(30)
-    assert answered.wait(30)
-
-
-def test_who_was_over_its_limit_a_moment_ago_is_decoded_in_pauses_and_no_front_waits(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    acme, other = (service.catalog.tenants.create(Tenant(name=name)) for name in ("acme", "other"))
-    body = f"m,device=d x=1 {service.clock.now_us()}".encode()
-    decode = service.bodies.lines(body, encoding="", precision="us", max_bytes=1 << 30)
-    threads: list[str] = []
-
-    def submitted(tenant: Tenant) -> tuple[threading.Event, list[Outcome]]:
-        answered, outcomes = threading.Event(), list[Outcome]()
-
-        def told() -> Decoded:
-            threads.append(threading.current_thread().name)
-            return decode()
-
-        def done(outcome: Outcome) -> None:
-            outcomes.append(outcome)
-            answered.set()
-
-        service.pipeline.submit(Job(tenant, len(body), told, done))
-        return answered, outcomes
-
-    monkeypatch.setattr(service.admission, "is_over", lambda name: name == "acme")
-    pressure, here = service.pipeline.pressure, threading.current_thread().name
-    live = pressure.admit(1)
-    answered, outcomes = submitted(acme)  # beside one that never comes to an end
-    assert answered.wait(30)
-    assert (outcomes[0].accepted, outcomes[0].error) == (1, None), "what its limit lets pass is kept"
-    monkeypatch.setattr("widerow.pipeline.pipeline._PAUSE_S", 60.0)
-    waiting, _ = submitted(acme)
-    assert not waiting.wait(0.1)
-    answered, outcomes = submitted(other)
-    assert answered.wait(30), "others do not wait for it"
-    assert threads == ["decode-excess", here]
-    pressure.release(live)
-    assert waiting.wait(30)
-    assert threads == ["decode-excess", here, "decode-excess"]
-    assert not service.pipeline.in_flight()
-
-
-def test_backlog_waits_for_minutes_that_close_and_hours_for_backlog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is put together is what was meant to be."""
-    monkeypatch.setattr(Pyramid, "start", lambda _: None)
-    config = Config(store=Store(url=f"rocksdb:{tmp_path}", reserve_mib=0))
-    with Service.open(config, rolls=True) as service:
-        rolling, pressure = service.pyramid._rolling, service.pipeline.pressure
-        assert rolling is not None
-        assert not service.pipeline._batches._others()
-        with rolling._closing:
-            assert service.pipeline._batches._others()
-        assert not rolling._backlog()
-        permit = pressure.admit(1, Lane.BACKFILL)
-        assert rolling._backlog()
-        pressure.release(permit)
-        assert not rolling._backlog()
-        live = pressure.admit(1)
-        assert not rolling._backlog()
-        assert rolling._busy()
-        pressure.release(live)
-
-
-def test_backlog_beyond_its_bound_is_refused_and_live_reports_are_not(tmp_path: Path) -> None:
-    config = Config(store=Store(url=f"rocksdb:{tmp_path}", reserve_mib=0), backfill=Backfill(max_in_flight_mib=1))
-    with Service.open(config) as service:
-        tenant = service.catalog.tenants.create(Tenant(name="acme"))
-        now = service.clock.now_us()
-        held, may_go_on = threading.Event(), threading.Event()
-        real = service.engine.write
-
-        def slow(changes: Sequence[tuple[Table, Rows]]) -> None:
-            held.set()
-            assert may_go_on.wait(30)
-            real(changes)
-
-        service.engine.write = slow  # type: ignore[method-assign]
-        outcomes: list[Outcome] = []
-
-        def submit(lines: list[str], lane: Lane) -> None:
-            body = "\n".join(lines).encode()
-            decode = service.bodies.lines(body, encoding="", precision="us", max_bytes=1 << 30)
-            service.pipeline.submit(Job(tenant, len(body), decode, outcomes.append, lane=lane))
-
-        submit([f"m,device=a x=1 {now}"], Lane.LIVE)
-        assert held.wait(10)
-        old = [f"m,device=b x={i} {now - 2 * HOUR + i}" for i in range(12_000)]
-        submit(old, Lane.BACKFILL)
-        submit([line.replace("=b", "=c") for line in old[:2000]], Lane.LIVE)  # nobody knows that it is backlog
-        submit_more = partial(submit, [line.replace("=b", "=e") for line in old], Lane.BACKFILL)
-        with pytest.raises((Overloaded, TenantBusy)) as refused:
-            repeat(submit_more, 9)
-        assert refused.value.retry_after_s >= 0.5
-        submit([f"m,device=a x=2 {now + 1}"], Lane.LIVE)
-        may_go_on.set()
-        service.pipeline.close()
-        assert not [o.error for o in outcomes if o.error is not None]
-        assert sorted(o.accepted for o in outcomes)[:3] == [1, 1, 2000]
-        assert lane_figures(service) == {"live": (0, 0), "backfill": (0, 0)}
 
 
 def used(service: Service, tenant: Tenant) -> dict[str, float]:
