@@ -10,7 +10,7 @@ from contract import rollup_suite
 from contract.rollup_suite import TENANT, Site
 from widerow.engine.memory import MemoryEngine
 from widerow.model.batch import Report
-from widerow.model.tenant import GUARD_US, Retention, Tenant
+from widerow.model.tenant import GUARD_US, Retention, RetentionEpoch, RollupEpoch, Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, SECOND, ManualClock
 from widerow.rollup.guard import Guard, Lag, Pending, lags, marked_in_store, standing
 from widerow.rollup.unit import Unit
@@ -65,6 +65,22 @@ def test_the_margin_shrinks_once_what_is_to_be_rolled_has_passed_its_retention()
     check("fleet", 366 * DAY, GUARD_US - DAY)
     for_ever = Tenant(name="acme", retention=Retention(raw_us=0, minute_us=0, hour_us=0, day_us=0))
     check("hour", 5000 * DAY, GUARD_US, for_ever)
+
+
+def test_the_margin_of_a_window_in_which_retention_changed_is_that_of_what_goes_first() -> None:
+    def check(level: str, tenant: Tenant, left_us: int) -> None:
+        start_us = HOUR_US - 10 * DAY if level == "hour" else DAY_US - 50 * DAY
+        now_us = start_us + (12 * DAY if level == "hour" else 60 * DAY)
+        assert look(level, start_us, 0, now_us, tenant).margin_us == left_us
+
+    half = HOUR_US - 10 * DAY + 30 * MINUTE
+    shorter = Tenant(name="acme", raw_epochs=(RetentionEpoch(0, 30 * DAY), RetentionEpoch(half, 10 * DAY)))
+    longer = Tenant(name="acme", raw_epochs=(RetentionEpoch(0, 10 * DAY), RetentionEpoch(half, 30 * DAY)))
+    check("hour", shorter, GUARD_US - 2 * DAY + 30 * MINUTE)
+    check("hour", longer, GUARD_US - 2 * DAY)
+    noon = DAY_US - 50 * DAY + 12 * HOUR
+    rollups = (RollupEpoch(0, 90 * DAY, 365 * DAY, 0), RollupEpoch(noon, 30 * DAY, 58 * DAY, 0))
+    check("day", Tenant(name="acme", rollup_epochs=rollups), GUARD_US - 2 * DAY + 12 * HOUR)
 
 
 def test_what_is_held_back_is_kept_within_the_margin_and_rolled_from_it() -> None:

@@ -17,9 +17,8 @@ from widerow.engine.port import Engine
 from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, SECOND, Clock
 from widerow.rollup.backlog import versions_of_units
-from widerow.rollup.store import kept_at
 from widerow.rollup.unit import Unit
-from widerow.schema.rollups import DIRTY, DIRTY_DAYS, DIRTY_FLEET, HOURS
+from widerow.schema.rollups import DIRTY, DIRTY_DAYS, DIRTY_FLEET
 from widerow.schema.table import Table
 
 log = logging.getLogger(__name__)
@@ -36,6 +35,8 @@ _SILENT_US = 10 * MINUTE
 """The log says the same no more often than this; and nothing right after the start, when there is catching up to do."""
 _LOOK_US = MINUTE
 """How old figures may be that the store must be read for."""
+_END_US = 1 << 62
+"""Later than everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +70,17 @@ def lags(pending: Pending, tenant_of: Callable[[str], Tenant | None], now_us: in
                 continue
             count += 1
             behind_us = max(behind_us, now_us - max(unit.start_us + width_us, since_us) - wait_us)
-            keep_us = _inputs_kept_us(tenant, level, unit.start_us)
-            if keep_us:
-                margin_us = min(margin_us, unit.start_us + keep_us + GUARD_US - now_us)
+            margin_us = min(margin_us, _inputs_until_us(tenant, level, unit.start_us) + GUARD_US - now_us)
         out.append(Lag(level, count, behind_us, max(margin_us, 0)))
     return out
 
 
-def _inputs_kept_us(tenant: Tenant, level: str, start_us: int) -> int:
-    """How long what a window is rolled from can be read; 0: for ever."""
-    return tenant.raw_keep_us(start_us) if level == "hour" else kept_at(tenant, HOURS, start_us)
+def _inputs_until_us(tenant: Tenant, level: str, start_us: int) -> int:
+    """Until when all that a window is rolled from can be read. Retention may have changed within it."""
+    stop_us = start_us + LEVELS[level]
+    epochs = tenant.raw_held() if level == "hour" else tenant.rollups_held("hour")
+    within = (held for held in epochs if held.keep_us and held.start_us < stop_us and start_us < held.stop_us)
+    return min((max(held.start_us, start_us) + held.keep_us for held in within), default=_END_US)
 
 
 def marked_in_store(engine: Engine) -> Pending:
