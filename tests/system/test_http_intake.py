@@ -125,6 +125,15 @@ def test_a_route_that_needs_no_token_takes_no_body() -> None:
     assert [route.id for route in ROUTES if route.roles is None and route.body is not None] == []
 
 
+def test_a_body_that_never_begins_is_given_up(small: Small) -> None:
+    connection = small.opened("POST /v1/write", length=100, token=small.token("acme", Role.WRITE))
+    status, head, body = answer_of(connection)
+    assert (status, code_of(body)) == (408, "body-timeout")
+    assert "after 0 bytes" in body.decode()
+    assert "connection: close" in head
+    assert connection.recv(1) == b""
+
+
 def test_a_body_that_does_not_go_on_is_given_up_and_its_room_is_free(small: Small) -> None:
     size, token = BODY_MIB * MIB, small.token("acme", Role.WRITE)
     stalled = [small.opened("POST /v1/write", length=size, token=token) for _ in range(TENANT_MIB // BODY_MIB)]

@@ -5,8 +5,8 @@ Rule 2: all bodies that are being read, or whose requests wait to be answered (`
 those of one tenant `max_bytes_of_one`; beyond that, the newest is refused (`Overloaded`, `TenantBusy`).
 Rule 3: a body comes steadily. It may pause for `pause_s`, less if it came slower than `LEAST_BYTES_PER_S` until then; one
 that does not go on is given up (`Stalled`).
-Bodies that arrive in one piece never wait to be read, so only those that come in pieces are refused or timed; and those of
-writes are counted by the pipeline once they are whole.
+Bodies that arrive in one piece never wait to be read, so only those that come in pieces are refused for want of room; and
+those of writes are counted by the pipeline once they are whole.
 Runs on the event loop's thread alone, hence no lock.
 """
 
@@ -60,12 +60,13 @@ class Intake:
 
     async def read(self, receive: Receive, tenant: str, limit: Limit | None = None) -> bytes:
         """The whole body of a request of this tenant. `limit`: where it may have less than others."""
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Disconnected("the client went away")
         limit = limit or self.limit
-        body: bytes = message.get("body", b"")
-        if message.get("more_body", False):
+        try:
+            async with asyncio.timeout(self._pause_s):
+                body, more = await _part(receive)
+        except TimeoutError:
+            raise self._stalled(0) from None
+        if more:
             body = await self._rest(body, receive, tenant, limit)
         if len(body) > limit.max_bytes:
             raise limit.exceeded()
@@ -95,19 +96,19 @@ class Intake:
                     self._check_room(tenant, size)
                     if not more:
                         return b"".join(parts)
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise Disconnected("the client went away")
-                    part, more = message.get("body", b""), message.get("more_body", False)
+                    part, more = await _part(receive)
                     until_s = min(now_s() + self._pause_s, until_s + len(part) / LEAST_BYTES_PER_S)
                     pause.reschedule(until_s)
         except TimeoutError:
-            raise Stalled(
-                f"after {size} bytes the body did not go on for {self._pause_s:g} s, as http.body_timeout_s allows, or came "
-                f"slower than {LEAST_BYTES_PER_S} bytes a second; nothing was kept, send it again"
-            ) from None
+            raise self._stalled(size) from None
         finally:
             self._give(tenant, size)
+
+    def _stalled(self, size: int) -> Stalled:
+        return Stalled(
+            f"after {size} bytes the body did not go on for {self._pause_s:g} s, as http.body_timeout_s allows, or came "
+            f"slower than {LEAST_BYTES_PER_S} bytes a second; nothing was kept, send it again"
+        )
 
     def _check_room(self, tenant: str, size: int) -> None:
         """Alone, a body may always come in."""
@@ -126,3 +127,11 @@ class Intake:
         left = self._held_of.pop(tenant, 0) - size
         if left:
             self._held_of[tenant] = left
+
+
+async def _part(receive: Receive) -> tuple[bytes, bool]:
+    """The next piece of a body, and whether there are more."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise Disconnected("the client went away")
+    return message.get("body", b""), message.get("more_body", False)
