@@ -27,10 +27,11 @@ from widerow.engine.rows import Rows
 from widerow.ingest.kafka.connect import ensure_topics
 from widerow.ingest.kafka.partition import partitions_of
 from widerow.ingest.kafka.rollups import RollupsOut
+from widerow.ingest.kafka.send import Sender
 from widerow.model.arrays import Bytes
 from widerow.model.batch import Report, batch_of
 from widerow.model.device import Device
-from widerow.model.errors import ConfigError, Unavailable
+from widerow.model.errors import ConfigError, Unavailable, WiderowError
 from widerow.model.names import Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, HOUR, MS, SECOND, TimeSpan, format_time
@@ -138,6 +139,18 @@ def test_a_producer_that_has_failed_for_good_fails_what_it_has_and_another_takes
         while_a_message_waits_for_company = Timer(0.3, fail_for_good, [path.sink.sender.producer])
         while_a_message_waits_for_company.start()
         check_it_fails_once()
+
+
+def test_producers_that_fail_one_after_the_other_are_replaced_once_a_second(kafka: Kafka) -> None:
+    sender = Sender(KafkaConfig(brokers=kafka.address), Counters())
+    told: list[WiderowError | None] = []
+    began_s = time.monotonic()
+    for _ in range(3):
+        fail_for_good(sender.producer)
+        sender.send("nowhere", b"value", b"key", told.append, sender.deadline_s())
+    assert time.monotonic() - began_s >= 2
+    assert [type(word) for word in told] == [Unavailable] * 3
+    sender.close()
 
 
 def test_a_front_refuses_unknown_devices_and_registers_none(kafka: Kafka) -> None:

@@ -4,7 +4,8 @@ Rule 1: a sender is told of its message, by the thread that sends or polls. Told
 asks for (`acks=all`, idempotent); told an error, it may have arrived all the same.
 Rule 2: what waits is bounded (`kafka.send_queue_mib`). When it is full, sending waits until its deadline.
 Rule 3: an idempotent producer that can no longer keep its promise is "fatal": it takes nothing any more. Another one takes
-its place at once. What the old one had counts as not sent, and those who sent it send it again.
+its place, at most one a second, because that one may fail, too (it may not be allowed to write). What the old one had counts
+as not sent, and those who sent it send it again.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ Told: TypeAlias = Callable[[WiderowError | None], None]
 _ANY = -1
 """The partition that the key stands for."""
 _FULL_S = 0.05
+_REST_S = 1.0
+"""What lies at least between two producers."""
 _GRACE_S, _GOING_S = 5.0, 1.0
 """How much longer than librdkafka says we wait for its word; and for the last words of a producer that is replaced."""
 
@@ -41,6 +44,7 @@ class Sender:
     def __init__(self, kafka: Kafka, counters: Counters) -> None:
         self._kafka, self._counters = kafka, counters
         self.producer = self._connect()
+        self._began_s = -_REST_S
 
     def _connect(self) -> Producer:
         try:
@@ -90,6 +94,8 @@ class Sender:
     def start_over(self, why: str) -> None:
         """With another producer. Who waits for word of the old one's messages is told that they were not sent."""
         log.error("Kafka's producer is set up again: %s", why)
+        time.sleep(max(0.0, self._began_s + _REST_S - time.monotonic()))
+        self._began_s = time.monotonic()
         before = self.producer
         try:
             self.producer = self._connect()
