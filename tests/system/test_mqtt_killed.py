@@ -35,7 +35,7 @@ def test_a_server_that_is_killed_loses_nothing_that_the_broker_took(mosquitto: M
 
     with Victim(tmp_path / "store", settings=settings) as victim:
         victim.start()
-        eventually(lambda: "connected as" in victim.log())  # the session exists from here on
+        eventually(lambda: "connected, the session is new" in victim.log())  # the session exists from here on
         threads = [threading.Thread(target=publish, args=(name,)) for name in taken]
         for thread in threads:
             thread.start()

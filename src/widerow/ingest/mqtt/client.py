@@ -86,7 +86,8 @@ class Client:
         self.trouble = ""
         self._counters.mqtt_connected.set(1)
         self._counters.mqtt_connections.labels("resumed" if resumed else "new").inc()
-        log.info("MQTT broker %s:%s: connected as %s", self.settings.host, self.settings.port, self.settings.client_id)
+        session = "found as we left it" if resumed else "new"  # its name is not told: who has it can take the session over
+        log.info("MQTT broker %s:%s: connected, the session is %s", self.settings.host, self.settings.port, session)
         self._connected.set()
 
     def _stopping(self) -> bool:

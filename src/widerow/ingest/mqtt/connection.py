@@ -258,7 +258,7 @@ class Connection:
         elif kind == packets.DISCONNECT:
             code, words = answers.read_disconnect(body)
             if code == _TAKEN_OVER:
-                log.error("MQTT client identifier %s is used twice: give each process its own", self._settings.client_id)
+                log.error("MQTT client identifier is used twice: give each process its own (mqtt.client_id)")
             raise MqttFault(f"the broker ended the connection: {answers.reason_of(code)} {words}".rstrip(), code)
         elif kind != packets.PINGRESP:
             raise MqttFault(f"the broker sent a packet of type {kind}, which nothing asked for", PROTOCOL)
