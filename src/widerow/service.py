@@ -79,6 +79,8 @@ log = logging.getLogger(__name__)
 
 _LEARN_AT_ONCE = 512
 _NOT_KEPT = "housekeeping failed, and is tried again"
+_HEARD = 2
+"""After so many `time.refresh_s` each process has heard of what another one did, and what it was at is done."""
 _RELOAD_DEVICES_US = MINUTE
 """Of a store that other processes may change: how long a device that one of them removed is still taken for registered."""
 
@@ -366,21 +368,24 @@ class Service:
         if any(
             name == tenant.name and mark.whole and not mark.device for name, mark, _ in self.telemetry.erasure.unfinished()
         ):
-            raise Conflict(f"tenant {tenant.name!r} is still being deleted: try again in a moment")
+            raise Conflict(f"tenant {tenant.name!r} is still being deleted, which may take minutes: try again later")
         return self.catalog.tenants.create(tenant)
 
     def delete_tenant(self, name: str) -> None:
-        """Forget a tenant and its tokens, and erase its data; its devices and metrics go with the last of it."""
+        """Forget a tenant and its tokens, and erase its data; its devices and metrics go with the last of it.
+
+        Other processes may take its reports until they hear of that. Those are erased, too, and a tenant of the same name
+        can be made only after that: it must not find them.
+        """
         tenant = self.catalog.tenants.get(name)
         self.catalog.tokens.revoke_all(name)
-        self._erase(tenant)
+        heard_us = _HEARD * self.config.time.refresh_s * SECOND if is_shared(self.config.store.url) else 0
+        self.telemetry.erase(tenant, ahead_us=heard_us)
         self.catalog.tenants.delete(name)
+        self._begin_purge()
 
     def erase(self, tenant: Tenant, *, metric: str, device: str = "", span: TimeSpan = EVER) -> None:
         """Erase a metric over a span, of one device or of all."""
-        self._erase(tenant, device=device, metric=metric, span=span)
-
-    def _erase(self, tenant: Tenant, *, device: str = "", metric: str = "", span: TimeSpan = EVER) -> None:
         self.telemetry.erase(tenant, device=device, metric=metric, span=span)
         self._begin_purge()
 
@@ -400,7 +405,8 @@ class Service:
     def purge(self) -> int:
         """Take everything that was erased off the disk; gives the number of marks worked off. One at a time."""
         with self._purging:
-            unfinished = self.telemetry.erasure.unfinished()
+            now_us = self.clock.now_us()
+            unfinished = [found for found in self.telemetry.erasure.unfinished() if found[1].version_us <= now_us]
             for tenant, mark, place in unfinished:
                 devices = [mark.device] if mark.device else [d.name for d in self.catalog.devices.list(tenant).devices]
                 self.telemetry.purge(tenant, mark, devices)

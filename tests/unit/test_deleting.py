@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,18 +15,13 @@ from widerow.model.batch import Report, batch_of
 from widerow.model.errors import Conflict, NotFound, Unavailable
 from widerow.model.names import Names
 from widerow.model.tenant import Tenant
-from widerow.model.times import MS, SECOND, TimeSpan, whole_ms
+from widerow.model.times import MS, SECOND, ManualClock, TimeSpan, whole_ms
 from widerow.pipeline.job import Job, Outcome
 from widerow.schema.tables import DEVICE_VERSIONS
 from widerow.service import Service
+from widerow.telemetry.store import Telemetry, TelemetrySettings
 
 CALLS = ("get", "scan", "put_if", "insert", "write", "delete")
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    with Service.open(Config(store=Store(url=f"rocksdb:{tmp_path}", reserve_mib=0))) as service:
-        yield service
 
 
 def filled(service: Service, tenant: Tenant, device: str) -> None:
@@ -165,3 +159,33 @@ def test_a_deleted_tenant_takes_the_history_of_its_devices_along(service: Servic
     service.catalog.devices.register(again, Names.of(["d"]))
     assert len(service.catalog.devices.history("gone", "d")) == 1
     assert len(service.catalog.devices.history("kept", "d")) == 2
+
+
+def test_what_another_process_still_took_for_a_deleted_tenant_is_not_found_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock(1_760_000_000 * SECOND)
+    with Service.open(Config(store=Store(url=f"rocksdb:{tmp_path}", reserve_mib=0)), clock) as service:
+        refresh_us = service.config.time.refresh_s * SECOND
+        other = Telemetry(service.engine, clock, TelemetrySettings(max_future_us=SECOND, refresh_us=refresh_us))
+        monkeypatch.setattr("widerow.service.is_shared", lambda _url: True)
+        tenant = service.create_tenant(Tenant(name="acme"))
+
+        def report_to_other(value: float) -> None:
+            service.catalog.devices.register(tenant, Names.of(["d"]))
+            other.write(tenant, batch_of([Report("d", clock.time_us, {"x": value}, {}, whole_ms(clock.time_us))]))
+
+        report_to_other(1.0)
+        service.delete_tenant("acme")
+        clock.time_us += refresh_us - SECOND
+        report_to_other(2.0)
+        assert service.purge() == 0
+        with pytest.raises(Conflict, match="still being deleted"):
+            service.create_tenant(Tenant(name="acme"))
+        clock.time_us += refresh_us + 2 * SECOND
+        assert service.purge() == 1
+        again = service.create_tenant(Tenant(name="acme"))
+        assert service.catalog.devices.count("acme") == 0
+        service.catalog.devices.register(again, Names.of(["d"]))
+        report(service, again, "d", 3.0)
+        assert values(service, again, "d") == [3.0]

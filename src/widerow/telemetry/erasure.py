@@ -128,13 +128,15 @@ class Erasure:
         of_all = _OF_ALL in touched or self.marks(tenant).newest_us >= seen.at_us
         return frozenset(range(SHARDS)) if of_all else touched
 
-    def erase(self, tenant: Tenant, *, device: str = "", metric: str = "", span: TimeSpan = EVER) -> Mark:
-        """Record a mark for everything received until now."""
+    def erase(
+        self, tenant: Tenant, *, device: str = "", metric: str = "", span: TimeSpan = EVER, ahead_us: int = 0
+    ) -> Mark:
+        """Record a mark for everything received until now, and for so long from now on."""
         classes = tuple(sorted({tenant.retention.raw_us, *(e.raw_us for e in tenant.raw_epochs)}))
         rollups = {
             (level, getattr(epoch, f"{level}_us")) for epoch in tenant.rollups_kept() for level in ("minute", "hour", "day")
         }
-        version_us = whole_ms(self._clock.now_us())
+        version_us = whole_ms(self._clock.now_us() + ahead_us)
         mark = Mark(device, metric, span, version_us, classes, rollups=tuple(sorted(rollups)))
         self._log.add(tenant.name, device, self._fact(mark))
         return mark
