@@ -128,9 +128,7 @@ class Erasure:
         of_all = _OF_ALL in touched or self.marks(tenant).newest_us >= seen.at_us
         return frozenset(range(SHARDS)) if of_all else touched
 
-    def erase(
-        self, tenant: Tenant, *, device: str = "", metric: str = "", span: TimeSpan = EVER, ahead_us: int = 0
-    ) -> Mark:
+    def erase(self, tenant: Tenant, *, device: str = "", metric: str = "", span: TimeSpan = EVER, ahead_us: int = 0) -> Mark:
         """Record a mark for everything received until now, and for so long from now on."""
         classes = tuple(sorted({tenant.retention.raw_us, *(e.raw_us for e in tenant.raw_epochs)}))
         rollups = {

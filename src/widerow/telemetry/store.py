@@ -250,9 +250,7 @@ class Telemetry:
 
     # -- erasing
 
-    def erase(
-        self, tenant: Tenant, *, device: str = "", metric: str = "", span: TimeSpan = EVER, ahead_us: int = 0
-    ) -> Mark:
+    def erase(self, tenant: Tenant, *, device: str = "", metric: str = "", span: TimeSpan = EVER, ahead_us: int = 0) -> Mark:
         """Unreadable on return, and for ever; and so is what is received for so long from now on."""
         return self.erasure.erase(tenant, device=device, metric=metric, span=span, ahead_us=ahead_us)
 
