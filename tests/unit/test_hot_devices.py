@@ -345,6 +345,21 @@ def test_a_spread_that_is_pinned_holds_until_it_is_cleared_or_forbidden(process:
     assert process.turns()[-4:] == [(What.SPREAD_MODE, 1), (What.SPREAD, 16), (What.SPREAD_MODE, -1), (What.SPREAD, 0)]
 
 
+def test_a_pin_of_the_spread_that_a_device_has_already_keeps_it_there(process: Process) -> None:
+    places = process.places
+    places.add_epoch("acme", "mad", Epoch(places.earliest_epoch_us() + SECOND, HOUR, 16, f"{OBSERVED}rate"))
+    for _ in range(2):
+        process.hot.control(ACME, "mad", {Step.SPREAD: (StepMode.PIN, 16.0)})
+    epochs = places.epochs("acme", "mad")
+    assert [epoch.reason for epoch in epochs] == ["observed rate", "hot: pinned by hand"]
+    slow = Rate(0.1, 1)
+    assert observed_epoch(epochs, Profile(), slow, NOW_US + DAY) is None
+    process.hot.control(ACME, "mad", {Step.SPREAD: (StepMode.AUTO, 0.0)})
+    found = observed_epoch(places.epochs("acme", "mad"), Profile(), slow, NOW_US + DAY)
+    assert found is not None
+    assert found.sub_buckets == 1
+
+
 def test_a_spread_that_is_forbidden_while_the_device_is_hot_ends_at_once_and_it_is_said_why(process: Process) -> None:
     for _ in range(5):
         process.second(1000)

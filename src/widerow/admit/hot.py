@@ -99,6 +99,8 @@ class HotDevices:
         self._interval_us = heat.interval_us
         self.heat = Heat(heat, clock.now_us())
         self._seen: dict[tuple[str, str], _Seen] = {}
+        self._left: set[tuple[str, str]] = set()
+        """Those of this interval of which something may be taken back."""
         self._profiles: dict[str, _Profiles] = {}
         self._gauged: set[str] = set()
         self._judging = Recurring(
@@ -116,6 +118,7 @@ class HotDevices:
     def look(self) -> None:
         """An interval is over. What fails is tried again after the next one."""
         interval = self.heat.turn(self._clock.now_us())
+        self._left.clear()
         for tenant in sorted({*interval.heavy, *self._controls.tenants()}):
             try:
                 self._of_tenant(tenant, interval)
@@ -125,7 +128,8 @@ class HotDevices:
                 log.warning("hot devices of %s: %s", tenant, error)
             except Exception:
                 log.exception("judging the devices of %s failed", tenant)
-        self._seen = {key: seen for key, seen in self._seen.items() if self._is_watched(*key)}
+        hot_or_left = (key for key in self._seen if self._controls.hot_since(*key) or key in self._left)
+        self._seen = {key: self._seen[key] for key in hot_or_left}
         self._profiles = {tenant: known for tenant, known in self._profiles.items() if tenant in interval.by_tenant}
 
     def _of_tenant(self, name: str, interval: Interval) -> None:
@@ -138,6 +142,7 @@ class HotDevices:
         held = self._held(name)
         tenant = self._catalog.tenants.current(name, now_us) if held else None
         watched = {device for device in held if tenant and self._may_change(tenant, device)}
+        self._left.update((name, device) for device in watched)
         profiles = self._profiles_of(name, [*rates, *watched], now_us)
         for device in dict.fromkeys([*rates, *sorted(watched)]):
             rate = rates.get(device, 0.0)
@@ -162,9 +167,6 @@ class HotDevices:
             return True
         modes = self.modes(tenant, device)
         return any(modes[step] is not StepMode.PIN for step in self.steps(tenant.name, device))
-
-    def _is_watched(self, tenant: str, device: str) -> bool:
-        return self._controls.hot_since(tenant, device) is not None or bool(self.steps(tenant, device))
 
     def _of_device(
         self, tenant: Tenant, device: str, rate: float, share: float, profile: Profile, verdict: Verdict, now_us: int
