@@ -193,7 +193,13 @@ class Hot:
         1000, "Reports a second in all below which nobody's share matters.", low=1, high=1_000_000_000
     )
     least_per_s: int = _setting(10, "Less than this is never hot.", low=1, high=1_000_000)
-    cool_intervals: int = _setting(6, "Calm intervals in a row before each step is taken back.", low=1, high=1000)
+    cool_intervals: int = _setting(
+        6,
+        "Calm intervals in a row before each step is taken back; twice as many each time it had to be taken again within a "
+        "day, up to an hour.",
+        low=1,
+        high=1000,
+    )
     sample_percent: int = _setting(10, "Part of its reports that is kept of a device that is sampled.", low=1, high=99)
     tracked: int = _setting(
         4096,

@@ -67,6 +67,14 @@ class Fleet:
             self.tick += 1
             self._await_tick()
 
+    def report_once(self) -> int:
+        """The mad one is as it should be again. Gives the time of its report."""
+        time_us = time.time_ns() // 1000
+        report = {"device": "mad", "time": time_us, "values": {"x": 1.5}}
+        assert self.writer.post("/v1/write", params={"precision": "us"}, json=[report]).status_code == 204
+        self.mad_kept.add(time_us)
+        return time_us
+
     def _await_tick(self) -> None:
         """What is far behind is not made up for: that would be another rate."""
         wait_s = self.started + self.tick * TICK_S - time.monotonic()
@@ -133,6 +141,10 @@ def test_a_sensor_gone_mad(site: Site) -> None:
     assert shown[0]["reports_per_s"] == pytest.approx(fleet.mad_per_s, rel=0.5)
     assert reader.get("/v1/devices/mad/latest").json()["sampled"][0]["end"] is None
     fleet.run(said(What.HOT, lambda value: value == 0), 20, mad=False)
+    gathered = site.service.telemetry.places.epochs("acme", "mad")[-1]
+    fleet.run(lambda: time.time_ns() // 1000 > gathered.from_us + SECOND, 10, mad=False)
+    last_us = fleet.report_once()
+    assert last_us > gathered.from_us
 
     (span,) = controls.sampled("acme")["mad"]
     assert span.stop_us is not None
@@ -164,9 +176,11 @@ def check_readable(site: Site, reader: httpx.Client, fleet: Fleet, began_us: int
             break
     assert len(found) == len(set(found))
     assert set(found) == fleet.mad_kept
-    epoch = site.service.telemetry.places.epochs("acme", "mad")[-1]
-    assert epoch.sub_buckets > 1
-    assert any(time_us >= epoch.from_us for time_us in fleet.mad_kept), "some are in the partitions it was spread over"
+    spread, gathered = site.service.telemetry.places.epochs("acme", "mad")
+    assert spread.sub_buckets > gathered.sub_buckets == 1
+    inside = [time_us for time_us in fleet.mad_kept if spread.from_us <= time_us < gathered.from_us]
+    assert inside, "some are in the partitions it was spread over"
+    assert max(fleet.mad_kept) >= gathered.from_us, "and some in those that it has again"
     counts: dict[str, Any] = {}
     names = good_names()
     for start in range(0, len(names), 5000):
@@ -184,7 +198,7 @@ def check_told(site: Site, fleet: Fleet) -> None:
     assert result.exit_code == 0, result.output
     lines = [line for line in result.stdout.splitlines() if "acme/mad" in line]
     words = ("hot: ", "limited to 1 reports/s", "spread over", "sampled: 10% kept", "limited to")
-    back = ("no longer sampled", "limited to 1 reports/s", "no longer limited", "cooled")
+    back = ("no longer sampled", "limited to 1 reports/s", "no longer limited", "no longer spread from", "cooled")
     assert len(lines) == len(words) + len(back), result.stdout
     assert all(word in line for word, line in zip((*words, *back), lines, strict=True)), result.stdout
     assert "its profile's 0.1 allow 1" in lines[0]

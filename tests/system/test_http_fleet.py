@@ -12,7 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from system.conftest import Site, now_ms
+from widerow.admit.controls import What
 from widerow.cli.main import app
+from widerow.model.times import HOUR, format_time
 from widerow.model.token import Role
 from widerow.server.call import USED_HEADER
 
@@ -46,6 +48,23 @@ def asked(site: Site, start_ms: int, **params: Any) -> Any:
     answer = site.client(Role.READ).get("/v1/fleet/series", params=given)
     assert answer.status_code == 200, answer.text
     return answer.json()
+
+
+def test_it_is_said_of_which_spans_of_devices_that_match_part_was_kept(site: Site, start_ms: int) -> None:
+    controls, from_us, stop_us = site.service.controls, start_ms * 1000 + 3 * HOUR // 2, start_ms * 1000 + 2 * HOUR
+    controls.add("acme", "oven", What.SAMPLE, 0.25, "test", from_us)
+    controls.add("acme", "oven", What.SAMPLE, 0.0, "test", stop_us)
+    controls.add("acme", "gone", What.SAMPLE, 0.5, "of a device that there is not", from_us)
+    controls.add("acme", "gone", What.SAMPLE, 0.0, "test", stop_us)
+    span = {"device": "oven", "start": format_time(from_us), "end": format_time(stop_us), "rate": 0.25}
+    assert asked(site, start_ms)["sampled"] == [span]
+    assert asked(site, start_ms, type="oven", step="20m")["sampled"] == [span]
+    assert "sampled" not in asked(site, start_ms, type="press")
+    assert "sampled" not in asked(site, start_ms, end=start_ms + HOUR_MS)
+    arguments = ["--server", site.url, "--token", site.token(Role.READ), "--start", str(start_ms), "--format", "csv"]
+    told = CliRunner().invoke(app, ["fleet", "series", *arguments])
+    assert told.exit_code == 0, told.output
+    assert f"oven {span['start']}/{span['end']}=0.25" in told.stderr
 
 
 def test_the_fleets_hours_answer_for_all_for_a_type_and_by_type(site: Site, start_ms: int) -> None:

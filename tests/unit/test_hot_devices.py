@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from widerow.admit.admission import Admission
 from widerow.admit.controls import Controls, What
-from widerow.admit.escalation import HotSettings, judged, spread_for
-from widerow.admit.heat import HeatSettings
+from widerow.admit.escalation import HotSettings, calm_needed, judged, spread_for
+from widerow.admit.heat import CATCH_UP_INTERVALS, HeatSettings
 from widerow.admit.hot import HotDevices
 from widerow.catalog.catalog import Catalog
 from widerow.engine.memory import MemoryEngine
@@ -19,9 +20,11 @@ from widerow.model.errors import Refusal, Rejected, Unavailable
 from widerow.model.hot import Step, StepMode
 from widerow.model.lane import Lane
 from widerow.model.tenant import Tenant
-from widerow.model.times import HOUR, MINUTE, SECOND, ManualClock
+from widerow.model.times import DAY, HOUR, MINUTE, SECOND, ManualClock
 from widerow.ops.counters import Counters
 from widerow.schema.tables import TABLES
+from widerow.telemetry.observed import Rate, observed_epoch
+from widerow.telemetry.placement import DECLARED, HOT, OBSERVED, Epoch, cooled_epoch, declared_epoch
 from widerow.telemetry.places import Places
 
 NOW_US = 1_800_000_000 * SECOND
@@ -116,10 +119,15 @@ def test_it_is_limited_then_spread_then_sampled_and_all_is_taken_back(process: P
     assert process.steps() == {Step.SPREAD: 16}
     process.second(0)
     process.second(0)
+    assert process.steps() == {}
+    assert [epoch.sub_buckets for epoch in process.places.epochs("acme", "mad")] == [16, 1]
+    process.second(0)
+    process.second(0)
     assert process.turns()[len(began) :] == [
         (What.SAMPLE, 0),
         (What.HOT_RATE, 1),
         (What.HOT_RATE, 0),
+        (What.SPREAD, 0),
         (What.HOT, 0),
     ]
     assert process.second(9) == []
@@ -127,6 +135,104 @@ def test_it_is_limited_then_spread_then_sampled_and_all_is_taken_back(process: P
     turns = process.counters.registry.get_sample_value("widerow_hot_turns_total", {"tenant": "acme", "turn": "cooled"})
     assert turns == 1
     assert process.counters.registry.get_sample_value("widerow_hot_devices", {"tenant": "acme", "step": "hot"}) == 0
+
+
+def test_the_end_of_a_spread_is_an_epoch_of_its_own_that_is_told_with_its_time(process: Process, clock: ManualClock) -> None:
+    spread_and_cooled(process)
+    spread, gathered = process.places.epochs("acme", "mad")
+    assert gathered.width_us == spread.width_us
+    assert gathered.from_us > max(spread.from_us, clock.time_us - 10 * SECOND)
+    assert gathered.reason == "cooled: it sent 0 reports/s, and was calm for 2 intervals"
+    told = [fact for fact in process.hot.story("acme", "mad") if fact.what is What.SPREAD]
+    assert [(fact.value, fact.from_us) for fact in told] == [(16, spread.from_us), (0, gathered.from_us)]
+    sample = process.counters.registry.get_sample_value
+    assert sample("widerow_hot_turns_total", {"tenant": "acme", "turn": "gathered"}) == 1
+    assert sample("widerow_hot_devices", {"tenant": "acme", "step": "spread"}) == 0
+
+
+def test_a_device_that_was_hot_is_spread_again_as_its_profile_calls_for(process: Process) -> None:
+    profile = Profile(reports_per_s=10, metrics_per_report=50)
+    process.catalog.devices.update("acme", "mad", lambda device: replace(device, profile=profile))
+    spread_and_cooled(process)
+    assert [epoch.sub_buckets for epoch in process.places.epochs("acme", "mad")] == [16, profile.sub_buckets()]
+    assert profile.sub_buckets() == 8
+
+
+def test_what_is_observed_or_declared_after_a_device_has_cooled_does_not_spread_it_as_when_it_was_hot() -> None:
+    declared, hot = Epoch(HOUR, HOUR, 2, f"{DECLARED}rate"), Epoch(2 * HOUR, HOUR, 16, f"{HOT}1,000 reports/s")
+    observed = Epoch(3 * HOUR, 15 * MINUTE, 16, f"{OBSERVED}rate")  # it took over the spread
+    known = [declared, hot, observed]
+    cooled = cooled_epoch(known, Profile(), 4 * HOUR, "calm")
+    assert cooled == Epoch(4 * HOUR, 15 * MINUTE, 2, "cooled: calm")
+    known.append(cooled)
+    assert cooled_epoch(known, Profile(), 5 * HOUR, "calm") is None, "repeating adds nothing"
+    assert declared_epoch(known, Profile(), 5 * HOUR) is None
+    slow = observed_epoch(known, Profile(), Rate(0.1, 1), 9 * HOUR)
+    assert slow is not None
+    assert (slow.width_us, slow.sub_buckets) == (HOUR, 1)
+    again = [*known, Epoch(5 * HOUR, 15 * MINUTE, 4, f"{HOT}again"), Epoch(6 * HOUR, 15 * MINUTE, 8, f"{OBSERVED}rate")]
+    more = cooled_epoch(again, Profile(), 7 * HOUR, "calm")
+    assert more is not None
+    assert more.sub_buckets == 8, "others called for more than it got"
+    assert cooled_epoch([declared, observed], Profile(), 4 * HOUR, "calm") is None
+
+
+def spread_and_cooled(process: Process) -> None:
+    for _ in range(5):
+        process.second(1000)
+    assert process.steps()[Step.SPREAD] == 16
+    for _ in range(10):
+        process.second(0)
+    assert process.turns()[-1] == (What.HOT, 0)
+
+
+def test_a_device_that_comes_and_goes_must_be_calm_for_longer_each_time_until_a_day_has_passed(
+    process: Process, clock: ManualClock
+) -> None:
+    def calm_intervals() -> list[int]:
+        """How many intervals each turn back takes."""
+        for _ in range(5):
+            process.second(1000)
+        waited, turns = [0], process.turns()
+        while process.controls.hot_since("acme", "mad"):
+            process.second(0)
+            waited[-1] += 1
+            if process.turns() != turns:
+                waited.append(0)
+                turns = process.turns()
+        return waited[:-1]
+
+    assert [calm_intervals() for _ in range(3)] == [[2] * 4, [4] * 4, [8] * 4]
+    assert process.hot.story("acme", "mad")[-1].reason == "it sent 0 reports/s, and was calm for 8 intervals"
+    clock.time_us += DAY - MINUTE
+    assert calm_intervals() == [16] * 4
+    clock.time_us += DAY
+    assert calm_intervals() == [2] * 4
+
+
+def test_a_step_that_is_taken_again_before_the_device_has_cooled_counts_as_well(process: Process) -> None:
+    for _ in range(5):
+        process.second(1000)
+    for rest in (2, 4, 8):
+        for _ in range(rest - 1):
+            process.second(0)
+        assert Step.SAMPLE in process.steps()
+        process.second(0)
+        assert Step.SAMPLE not in process.steps()
+        process.second(1000)
+        assert Step.SAMPLE in process.steps()
+
+
+def test_how_long_a_device_must_be_calm() -> None:
+    def check(relapses: int, interval_us: int, want: int) -> None:
+        assert calm_needed(relapses, interval_us, HotSettings(cool_intervals=6)) == want
+
+    check(0, 10 * SECOND, 6)
+    check(1, 10 * SECOND, 12)
+    check(5, 10 * SECOND, 192)
+    check(6, 10 * SECOND, 360)  # an hour
+    check(10_000, 10 * SECOND, 360)
+    check(3, HOUR, 6)
 
 
 def test_between_hot_and_calm_nothing_changes(process: Process) -> None:
@@ -144,7 +250,7 @@ def test_what_is_sampled_follows_from_the_event_time_alone(process: Process, clo
     start_us = clock.time_us
     process.second(500)
     kept = process.kept
-    for _ in range(6):
+    for _ in range(8):
         process.second(0)
     assert Step.SAMPLE not in process.steps()
     clock.time_us = start_us + 10 * SECOND
@@ -172,10 +278,34 @@ def test_what_a_tenant_forbids_is_taken_back_and_what_it_pins_stays(process: Pro
     clock.time_us += MINUTE
     process.second(1000)
     assert Step.SAMPLE not in process.steps()
+    assert process.hot.story("acme", "mad")[-1].reason == "its tenant forbids it"
     for _ in range(20):
         process.second(0)
     assert process.hot.hot(ACME)[0].since_us == 0
     assert process.steps()[Step.LIMIT] > 0
+
+
+@pytest.mark.parametrize("mode", [StepMode.AUTO, StepMode.FORBID])
+def test_what_a_tenant_pinned_ends_for_devices_that_cooled_long_ago_when_it_no_longer_does(
+    process: Process, clock: ManualClock, mode: StepMode
+) -> None:
+    process.catalog.tenants.update("acme", lambda tenant: replace(tenant, hot_steps=dict.fromkeys(Step, StepMode.PIN)))
+    for _ in range(5):
+        process.second(1000)
+    for _ in range(20):
+        process.second(0)
+    assert process.turns()[-1] == (What.HOT, 0)
+    assert set(process.steps()) == set(Step)
+    story = process.turns()
+    process.catalog.tenants.update("acme", lambda tenant: replace(tenant, hot_steps=dict.fromkeys(Step, mode)))
+    clock.time_us += MINUTE
+    for _ in range(10):
+        process.second(0)
+    assert process.steps() == {}
+    ended = [turn for turn in process.turns()[len(story) :] if not turn[1]]
+    assert ended == [(What.SAMPLE, 0), (What.HOT_RATE, 0), (What.SPREAD, 0)]
+    why = {StepMode.AUTO: "it sent 0 reports/s, and was calm for 2 intervals", StepMode.FORBID: "its tenant forbids it"}
+    assert process.hot.story("acme", "mad")[-1].reason == why[mode]
 
 
 def test_what_is_pinned_holds_at_once_and_what_is_forbidden_never(process: Process) -> None:
@@ -195,12 +325,58 @@ def test_what_is_pinned_holds_at_once_and_what_is_forbidden_never(process: Proce
     assert process.second(9) == []
 
 
+def test_a_spread_that_is_pinned_holds_until_it_is_cleared_or_forbidden(process: Process) -> None:
+    def spread() -> list[int]:
+        return [epoch.sub_buckets for epoch in process.places.epochs("acme", "mad")]
+
+    process.hot.control(ACME, "mad", {Step.SPREAD: (StepMode.PIN, 4.0)})
+    assert process.hot.hot(ACME)[0].steps == {Step.SPREAD: 4}
+    for _ in range(5):
+        process.second(1000)
+    for _ in range(20):
+        process.second(0)
+    assert (process.steps(), spread()) == ({Step.SPREAD: 4}, [4]), "hot or not"
+    process.hot.control(ACME, "mad", {Step.SPREAD: (StepMode.AUTO, 0.0)})
+    assert (process.steps(), spread()) == ({}, [4, 1])
+    assert process.hot.hot(ACME) == []
+    process.hot.control(ACME, "mad", {Step.SPREAD: (StepMode.PIN, 16.0)})
+    process.hot.control(ACME, "mad", {Step.SPREAD: (StepMode.FORBID, 0.0)})
+    assert (process.steps(), spread()) == ({}, [4, 1, 16, 1])
+    assert process.turns()[-4:] == [(What.SPREAD_MODE, 1), (What.SPREAD, 16), (What.SPREAD_MODE, -1), (What.SPREAD, 0)]
+
+
+def test_a_pin_of_the_spread_that_a_device_has_already_keeps_it_there(process: Process) -> None:
+    places = process.places
+    places.add_epoch("acme", "mad", Epoch(places.earliest_epoch_us() + SECOND, HOUR, 16, f"{OBSERVED}rate"))
+    for _ in range(2):
+        process.hot.control(ACME, "mad", {Step.SPREAD: (StepMode.PIN, 16.0)})
+    epochs = places.epochs("acme", "mad")
+    assert [epoch.reason for epoch in epochs] == ["observed rate", "hot: pinned by hand"]
+    slow = Rate(0.1, 1)
+    assert observed_epoch(epochs, Profile(), slow, NOW_US + DAY) is None
+    process.hot.control(ACME, "mad", {Step.SPREAD: (StepMode.AUTO, 0.0)})
+    found = observed_epoch(places.epochs("acme", "mad"), Profile(), slow, NOW_US + DAY)
+    assert found is not None
+    assert found.sub_buckets == 1
+
+
+def test_a_spread_that_is_forbidden_while_the_device_is_hot_ends_at_once_and_it_is_said_why(process: Process) -> None:
+    for _ in range(5):
+        process.second(1000)
+    process.hot.control(ACME, "mad", {Step.SPREAD: (StepMode.FORBID, 0.0)})
+    process.second(1000)
+    assert process.steps() == {Step.LIMIT: 200, Step.SAMPLE: 0.1}
+    (_, end) = process.places.epochs("acme", "mad")
+    assert (end.sub_buckets, end.reason) == (1, "cooled: forbidden by hand")
+
+
 def test_nothing_that_was_said_of_a_deleted_device_holds_for_another_of_its_name(process: Process) -> None:
     process.controls.set("acme", "mad", What.PROFILE_RATE, 1.0, "test")
     for _ in range(4):
         process.second(1000)
     process.hot.control(ACME, "mad", {Step.LIMIT: (StepMode.PIN, 5.0)})
     process.hot.forget("acme", "mad")
+    assert process.places.epochs("acme", "mad")[-1].sub_buckets == 1
     assert process.second(9) == []
     assert process.hot.hot(ACME) == []
 
@@ -232,6 +408,24 @@ def test_a_device_that_catches_up_is_not_hot(process: Process, clock: ManualCloc
     clock.time_us += SECOND
     process.hot.look()
     assert [fact.value for fact in process.hot.story("acme")] == [101]
+
+
+def test_a_device_whose_clock_jitters_is_hot_all_the_same_a_little_later(process: Process, clock: ManualClock) -> None:
+    """Its times lie anywhere in the last 36 minutes. For a while it may be one that catches up."""
+    tenant, rng = process.catalog.tenants.get("acme"), np.random.default_rng(7)
+    for n in range(2 * CATCH_UP_INTERVALS):
+        times = clock.time_us - rng.integers(0, 36 * MINUTE, 1000)
+        process.admission.admit(tenant, batch_of([Report("busy", int(t), {"x": 1.0}, {}) for t in times]), Lane.LIVE)
+        clock.time_us += SECOND
+        process.hot.look()
+        story = [(fact.what, fact.value) for fact in process.hot.story("acme", "busy")]
+        assert story[:1] == ([(What.HOT, 1000)] if n >= CATCH_UP_INTERVALS else [])
+    process.second(0)
+    away = range(clock.time_us - 600 * SECOND, clock.time_us, SECOND // 2)
+    process.admission.admit(tenant, batch_of([Report("busy", t, {"x": 1.0}, {}) for t in away]), Lane.LIVE)
+    clock.time_us += SECOND
+    (rate,) = process.hot.heat.turn(clock.time_us).heavy["acme"].values()
+    assert 2 <= rate < 5, "when it was calm, it may catch up again"
 
 
 def test_another_process_obeys_and_takes_nothing_back_while_it_is_hot(engine: MemoryEngine, clock: ManualClock) -> None:

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from widerow.engine.port import Engine
 from widerow.engine.rows import Row
-from widerow.model.times import Clock, TimeSpan
+from widerow.model.times import DAY, Clock, TimeSpan
 from widerow.schema.tables import DEVICE_CONTROLS
 from widerow.telemetry.facts import FactLog
 
@@ -28,7 +28,7 @@ class What(StrEnum):
     HOT_RATE = "hot-rate"
     """Reports a second that the device may send because it is, or was, hot; 0: any number."""
     SPREAD = "spread"
-    """Over how many sub-buckets it was spread because it is hot, from which event time on."""
+    """Over how many sub-buckets it is spread because it is hot, from which event time on; 0: as it would be otherwise."""
     SAMPLE = "sample"
     """Which part of its reports is kept, from which event time on; 0: all."""
     LIMIT_MODE = "limit-mode"
@@ -40,6 +40,11 @@ class What(StrEnum):
 
 IN_FORCE = frozenset(What) - {What.PROFILE_RATE}
 """The kinds of which few devices have any, so that all can be asked for."""
+
+_TAKEN = frozenset({What.HOT, What.HOT_RATE, What.SPREAD, What.SAMPLE})
+"""The kinds that say that something is done about a hot device, or no longer."""
+_FORGOTTEN_US = DAY
+"""How long after it was taken back something counts as taken again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,11 @@ class Controls:
         known = self._known.get(tenant)
         return known.hot_since.get(device) if known else None
 
+    def relapses(self, tenant: str, device: str) -> int:
+        """How often what is done about a hot device had to be done again, each time within a day."""
+        known = self._known.get(tenant)
+        return max((known.relapses.get((device, what), 0) for what in _TAKEN), default=0) if known else 0
+
     def tenants(self) -> list[str]:
         """Those of which anything is known here."""
         return list(self._known)
@@ -167,8 +177,9 @@ class Controls:
             int(row["created_us"]),
         )
         with self._lock:
-            known = self._known.setdefault(tenant, _Known([], {}, {}, {}, {}))
+            known = self._known.setdefault(tenant, _Known([], {}, {}, {}, {}, {}))
             known.facts.append(fact)
+            known.count_relapse(fact)
             known.last[fact.device, fact.what] = fact
             if fact.what in IN_FORCE:
                 of_kind = known.in_force.setdefault(fact.what, {})
@@ -198,3 +209,16 @@ class _Known:
     in_force: dict[What, dict[str, Control]]
     sampled: dict[str, list[SampledSpan]]
     hot_since: dict[str, Control]
+    relapses: dict[tuple[str, What], int]
+
+    def count_relapse(self, fact: Control) -> None:
+        """Called before the fact holds. What somebody pins of a device that is not hot is none."""
+        key = fact.device, fact.what
+        before = self.last.get(key)
+        if fact.what not in _TAKEN or not fact.value or before is None or before.value:
+            return
+        if fact.created_us - before.created_us >= _FORGOTTEN_US:
+            for what in _TAKEN if fact.what is What.HOT else (fact.what,):
+                self.relapses.pop((fact.device, what), None)
+        elif fact.what is What.HOT or fact.device in self.hot_since:
+            self.relapses[key] = self.relapses.get(key, 0) + 1

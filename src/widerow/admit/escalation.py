@@ -4,8 +4,12 @@ Rule 1: a device is judged by what it declared: some times its profile's `report
 that is more. One that declared nothing may send `hot.reports_per_s`. And whoever sends more than it declared may not be a
 great share of all that a busy process takes.
 Rule 2: one turn in an interval. The first says that it is hot; then come limit, spread and sample, but for those that are
-forbidden; when it was calm for a while, sample and limit are taken back the same way, and the last says that it has cooled.
+forbidden; when it was calm for a while, sample, limit and spread are taken back the same way, and the last says that it has
+cooled.
 Rule 3: between hot and calm is a gap (half of what is hot) in which nothing changes.
+Rule 4: what was taken back and had to be taken again is taken back after twice as long, up to an hour; a day without that,
+and it is forgotten. So a device that comes and goes adds few facts a day, and fewer epochs: both are for ever.
+Rule 5: what is left of a device that is not hot, because it was pinned until now, is taken back as if it were.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from enum import StrEnum
 
 from widerow.model.device import Profile
 from widerow.model.hot import Step, StepMode
+from widerow.model.times import HOUR
 
 CALM = 0.5
 """Of what would be too much: what a device may send and be called calm."""
@@ -33,12 +38,18 @@ class Turn(StrEnum):
     WHOLE = "whole"
     """It is no longer sampled."""
     UNLIMITED = "unlimited"
+    GATHERED = "gathered"
+    """It is no longer spread, from some minutes later on."""
     COOLED = "cooled"
 
 
 _TAKEN = {Step.LIMIT: Turn.LIMITED, Step.SPREAD: Turn.SPREAD, Step.SAMPLE: Turn.SAMPLED}
-_TAKEN_BACK = {Step.SAMPLE: Turn.WHOLE, Step.LIMIT: Turn.UNLIMITED}
-"""In this order. A spread stays: it is an epoch, and adds no more than looks when it is read."""
+TAKEN_BACK = {Step.SAMPLE: Turn.WHOLE, Step.LIMIT: Turn.UNLIMITED, Step.SPREAD: Turn.GATHERED}
+"""In this order. A spread is last: it is an epoch, which begins minutes after it is called for and is never forgotten, and
+until then it adds no more than looks when the device is read.
+"""
+_MOST_COOL_US = HOUR
+"""Of calm before a turn back, however often one had to be taken again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +65,7 @@ class HotSettings:
     least_per_s: float = 10.0
     """Less than this is not hot, whatever was declared."""
     cool_intervals: int = 6
-    """In a row, before each turn back."""
+    """In a row, before each turn back, of a device that was not hot lately (Rule 4)."""
     sample: float = 0.1
     """The part that is kept."""
 
@@ -98,11 +109,11 @@ class Held:
     steps: frozenset[Step]
 
 
-def next_turn(
-    held: Held, modes: Mapping[Step, StepMode], verdict: Verdict, calm_intervals: int, settings: HotSettings
-) -> Turn | None:
-    """What happens now, at the end of an interval. `calm_intervals`: how many were calm in a row, this one included."""
-    for step, turn in _TAKEN_BACK.items():
+def next_turn(held: Held, modes: Mapping[Step, StepMode], verdict: Verdict, calm_intervals: int, needed: int) -> Turn | None:
+    """What happens now, at the end of an interval. `calm_intervals`: how many were calm in a row, this one included;
+    `needed`: how many must have been for a turn back (`calm_needed`).
+    """
+    for step, turn in TAKEN_BACK.items():
         if step in held.steps and modes[step] is StepMode.FORBID:  # it was forbidden meanwhile
             return turn
     if verdict.is_hot:
@@ -110,12 +121,18 @@ def next_turn(
             return Turn.DETECTED
         missing = (step for step in Step if step not in held.steps and modes[step] is not StepMode.FORBID)
         return next((_TAKEN[step] for step in missing), None)
-    if not held.hot or calm_intervals < settings.cool_intervals:
+    if calm_intervals < needed:
         return None
-    for step, turn in _TAKEN_BACK.items():
+    for step, turn in TAKEN_BACK.items():
         if step in held.steps and modes[step] is StepMode.AUTO:
             return turn
-    return Turn.COOLED
+    return Turn.COOLED if held.hot else None
+
+
+def calm_needed(relapses: int, interval_us: int, settings: HotSettings) -> int:
+    """How many calm intervals in a row a turn back takes, for a device whose steps had to be taken again so often."""
+    most = max(settings.cool_intervals, _MOST_COOL_US // interval_us)
+    return min(settings.cool_intervals << min(relapses, 16), most)
 
 
 def spread_for(rate: float, now: int, settings: HotSettings) -> int:

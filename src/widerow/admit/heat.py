@@ -2,8 +2,9 @@
 
 A partition is a device's share of a stretch of event time. So none is written more often than its device reports, and
 devices are what is counted; and one that catches up sends many reports about a long time, to partitions that it would have
-filled anyway. Hence a device's rate is what it sent by the time it is about, which is the interval at least. (A device
-that is spread has partitions cooler than it is; what is done about a device that has gone mad is done about all of them.)
+filled anyway. Hence a device's rate is what it sent by the time it is about, which is the interval at least. But one that
+goes on like that for long does not catch up, its clock jitters: from then on its rate is what it sent by the interval.
+(A device that is spread has partitions cooler than it is; what is done about a mad one is done about all of them.)
 `HeavyKeys` is the sketch of Misra and Gries, with the whole table purged at its median when it is full (Anderson and others,
 "A High-Performance Algorithm for Identifying Frequent Items in Data Streams", 2017): adding costs one look-up.
 Rule 1: of N reports counted, every key with more than N / k of them is in the table.
@@ -33,6 +34,11 @@ _LIVE, _TOTAL, _ERROR = range(3)
 _SLOT_MASK = 63
 """Stretches of event time that are told apart, as bits of a word; a longer time begins again at the first."""
 EVER_US = -(1 << 62)
+CATCH_UP_INTERVALS = 6
+"""In a row, in which a device may catch up: a minute, usually. What is counted is an hour old at most (`backlog_us`), so
+that is enough for whoever sends what it has at sixty times its rate or faster. One that is slower is limited, at worst, to
+ten times what it declared, and catches up all the same; and one that only seems to catch up is found a minute late.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +154,8 @@ class Heat:
     _keys: HeavyKeys = field(init=False)
     _shift: int = field(init=False)
     _offered: dict[str, _Offered] = field(default_factory=dict)
+    _catching_up: dict[tuple[str, str], int] = field(default_factory=dict)
+    """For how many intervals in a row devices have sent much about a long time: those of the last one, at most 2 k."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -185,9 +193,13 @@ class Heat:
             self._keys.clear()
             self.began_us = now_us
         heavy: dict[str, dict[str, float]] = {}
+        before, self._catching_up = self._catching_up, {}
         for one in found:
-            about_s = max(seconds, (one.slots - 2) * (1 << self._shift) / SECOND)
-            heavy.setdefault(tenants[one.owner], {})[one.name] = one.count / about_s
+            tenant, about_s = tenants[one.owner], (one.slots - 2) * (1 << self._shift) / SECOND
+            if about_s > seconds:
+                run = self._catching_up[tenant, one.name] = before.get((tenant, one.name), 0) + 1
+                about_s = about_s if run <= CATCH_UP_INTERVALS else seconds
+            heavy.setdefault(tenant, {})[one.name] = one.count / max(seconds, about_s)
         return Interval(seconds, sum(counts.values()), counts, heavy)
 
 

@@ -3,7 +3,8 @@
 Each process that takes reports judges what it saw itself, in a thread of its own, at the end of each interval. What it
 decides are facts (`Controls`), so that all processes obey, and so that the story can be told.
 Rule 1: who said that a device is hot takes the steps back, and says so again now and then while it is. Another process does
-so when nothing was heard for long, and only of a device that it finds calm itself.
+so when nothing was heard for long, and only of a device that it finds calm itself. What is left of a device that is not hot
+any process takes back: it is the same for all.
 Rule 2: the last fact holds. Two processes that see the same device may each take a step: it is the same step.
 Rule 3: what somebody pinned or forbade is left alone.
 """
@@ -15,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from widerow.admit.controls import Control, Controls, What
-from widerow.admit.escalation import Held, HotSettings, Turn, Verdict, judged, next_turn, spread_for
+from widerow.admit.escalation import TAKEN_BACK, Held, HotSettings, Turn, Verdict, calm_needed, judged, next_turn, spread_for
 from widerow.admit.heat import Heat, HeatSettings, Interval
 from widerow.catalog.catalog import Catalog
 from widerow.model.device import MAX_SUB_BUCKETS, Profile
@@ -25,7 +26,7 @@ from widerow.model.tenant import Tenant
 from widerow.model.times import MINUTE, SECOND, Clock
 from widerow.ops.counters import Counters
 from widerow.ops.recurring import Recurring
-from widerow.telemetry.placement import FIRST_EPOCH, Epoch, following
+from widerow.telemetry.placement import FIRST_EPOCH, HOT, Epoch, cooled_epoch, following
 from widerow.telemetry.places import Places
 
 log = logging.getLogger(__name__)
@@ -35,10 +36,9 @@ _PROFILES_US = MINUTE
 """How long what a device declared is remembered."""
 _ROOM = 2.0
 """While a device is sampled it may send so many times what is kept: what decides is the sample, not who comes first."""
-HOT_REASON = "hot: "
-"""How the reason of an epoch begins that spreads a hot device."""
 MODE_OF = {Step.LIMIT: What.LIMIT_MODE, Step.SPREAD: What.SPREAD_MODE, Step.SAMPLE: What.SAMPLE_MODE}
 HELD_BY = {Step.LIMIT: What.HOT_RATE, Step.SPREAD: What.SPREAD, Step.SAMPLE: What.SAMPLE}
+_UNDOES = {turn: step for step, turn in TAKEN_BACK.items()}
 _MODE_VALUES = {StepMode.AUTO: 0.0, StepMode.PIN: 1.0, StepMode.FORBID: -1.0}
 
 
@@ -96,8 +96,11 @@ class HotDevices:
     ) -> None:
         self._controls, self._places, self._catalog = controls, places, catalog
         self._clock, self._counters, self._settings, self._alone = clock, counters, settings, alone
+        self._interval_us = heat.interval_us
         self.heat = Heat(heat, clock.now_us())
         self._seen: dict[tuple[str, str], _Seen] = {}
+        self._left: set[tuple[str, str]] = set()
+        """Those of this interval of which something may be taken back."""
         self._profiles: dict[str, _Profiles] = {}
         self._gauged: set[str] = set()
         self._judging = Recurring(
@@ -115,6 +118,7 @@ class HotDevices:
     def look(self) -> None:
         """An interval is over. What fails is tried again after the next one."""
         interval = self.heat.turn(self._clock.now_us())
+        self._left.clear()
         for tenant in sorted({*interval.heavy, *self._controls.tenants()}):
             try:
                 self._of_tenant(tenant, interval)
@@ -124,23 +128,26 @@ class HotDevices:
                 log.warning("hot devices of %s: %s", tenant, error)
             except Exception:
                 log.exception("judging the devices of %s failed", tenant)
-        self._seen = {key: seen for key, seen in self._seen.items() if self._controls.hot_since(*key)}
+        hot_or_left = (key for key in self._seen if self._controls.hot_since(*key) or key in self._left)
+        self._seen = {key: self._seen[key] for key in hot_or_left}
         self._profiles = {tenant: known for tenant, known in self._profiles.items() if tenant in interval.by_tenant}
 
     def _of_tenant(self, name: str, interval: Interval) -> None:
         rates = interval.heavy.get(name, {})
-        if not rates and not self._controls.in_force(name, What.HOT):
+        if not rates and not self._held(name):
             self._gauge(name)
             return
         now_us = self._clock.now_us()
         self._controls.follow(name)
-        hot = self._controls.in_force(name, What.HOT)
-        profiles = self._profiles_of(name, [*rates, *hot], now_us)
-        tenant: Tenant | None = None
-        for device in dict.fromkeys([*rates, *hot]):
+        held = self._held(name)
+        tenant = self._catalog.tenants.current(name, now_us) if held else None
+        watched = {device for device in held if tenant and self._may_change(tenant, device)}
+        self._left.update((name, device) for device in watched)
+        profiles = self._profiles_of(name, [*rates, *watched], now_us)
+        for device in dict.fromkeys([*rates, *sorted(watched)]):
             rate = rates.get(device, 0.0)
             verdict = judged(rate, profiles[device], interval.reports / interval.seconds, self._settings)
-            if device in hot or verdict.is_hot:
+            if device in watched or verdict.is_hot:
                 tenant = tenant or self._catalog.tenants.current(name, now_us)
                 share = rate * interval.seconds / max(interval.reports, 1)
                 try:
@@ -148,6 +155,18 @@ class HotDevices:
                 except WiderowError as error:  # the others are looked at all the same
                     log.warning("hot device %s/%s: %s", name, device, error)
         self._gauge(name)
+
+    def _held(self, tenant: str) -> list[str]:
+        """The devices that are hot, or that something is done about."""
+        kinds = (What.HOT, *HELD_BY.values())
+        return list(dict.fromkeys(device for what in kinds for device in self._controls.in_force(tenant, what)))
+
+    def _may_change(self, tenant: Tenant, device: str) -> bool:
+        """Whether a device that sends little is looked at: not one of which all that holds is pinned."""
+        if self._controls.hot_since(tenant.name, device):
+            return True
+        modes = self.modes(tenant, device)
+        return any(modes[step] is not StepMode.PIN for step in self.steps(tenant.name, device))
 
     def _of_device(
         self, tenant: Tenant, device: str, rate: float, share: float, profile: Profile, verdict: Verdict, now_us: int
@@ -158,7 +177,8 @@ class HotDevices:
         seen.rate, seen.share = rate, share
         modes = self.modes(tenant, device)
         held = Held(bool(said and said.value), frozenset(self.steps(tenant.name, device)))
-        turn = next_turn(held, modes, verdict, seen.calm, self._settings)
+        needed = calm_needed(self._controls.relapses(tenant.name, device), self._interval_us, self._settings)
+        turn = next_turn(held, modes, verdict, seen.calm, needed)
         if said and said.value and not verdict.is_hot and not self._mine(seen, said, now_us):
             return
         is_old = now_us - (said.created_us if said else 0) > _SAY_AGAIN_US
@@ -168,7 +188,12 @@ class HotDevices:
             seen.said_us = now_us
         if turn is None:
             return
-        self._take(turn, tenant.name, device, rate, verdict, modes, profile)
+        if turn in _UNDOES and modes[_UNDOES[turn]] is StepMode.FORBID:
+            said_so = self._controls.value(tenant.name, device, MODE_OF[_UNDOES[turn]])
+            why = "forbidden by hand" if said_so else "its tenant forbids it"
+        else:
+            why = f"it sent {rate:,.4g} reports/s, and was calm for {needed} intervals"
+        self._take(turn, tenant.name, device, rate, verdict, modes, profile, why)
         seen.calm = 0
         self._counters.hot_turns.labels(tenant.name, turn.value).inc()
 
@@ -185,6 +210,7 @@ class HotDevices:
         verdict: Verdict,
         modes: Mapping[Step, StepMode],
         profile: Profile,
+        why_back: str,
     ) -> None:
         controls, settings = self._controls, self._settings
         is_limited = bool(controls.value(tenant, device, What.HOT_RATE)) and modes[Step.LIMIT] is StepMode.AUTO
@@ -202,7 +228,7 @@ class HotDevices:
                 eased = max(controls.value(tenant, device, What.HOT_RATE), room)
                 controls.set(tenant, device, What.HOT_RATE, eased, "room for what is kept of it by sampling")
         else:
-            reason = f"it sent {rate:,.4g} reports/s for {settings.cool_intervals} intervals"
+            reason = why_back
             if turn is Turn.WHOLE:
                 controls.set(tenant, device, What.SAMPLE, 0.0, reason)
                 if is_limited:
@@ -210,6 +236,8 @@ class HotDevices:
                     controls.set(tenant, device, What.HOT_RATE, allowed, "it is no longer sampled")
             elif turn is Turn.UNLIMITED:
                 controls.set(tenant, device, What.HOT_RATE, 0.0, reason)
+            elif turn is Turn.GATHERED:
+                self._gather(tenant, device, reason)
             else:
                 controls.set(tenant, device, What.HOT, 0.0, reason)
         log.warning("hot device %s/%s: %s: %s", tenant, device, turn.value, reason)
@@ -220,16 +248,30 @@ class HotDevices:
         def choose(epochs: Sequence[Epoch]) -> Epoch | None:
             newest = epochs[-1] if epochs else FIRST_EPOCH
             wanted = sub_buckets or spread_for(rate, newest.sub_buckets, settings)
-            if wanted == newest.sub_buckets:
-                return None
+            if wanted == newest.sub_buckets and (not sub_buckets or newest.reason.startswith(HOT)):
+                return None  # a pin is recorded even if it is what holds: so that it stays
             # A second later than may be, because it may not be any more when the store has answered.
             earliest_us = places.earliest_epoch_us() + SECOND
-            return following(newest, earliest_us, newest.width_us, wanted, f"{HOT_REASON}{reason}")
+            return following(newest, earliest_us, newest.width_us, wanted, f"{HOT}{reason}")
 
         places.decide(tenant, device, choose)
         epochs = places.epochs(tenant, device)
         newest = epochs[-1] if epochs else FIRST_EPOCH
         self._controls.add(tenant, device, What.SPREAD, newest.sub_buckets, reason, newest.from_us)
+
+    def _gather(self, tenant: str, device: str, reason: str) -> None:
+        """Spread it as it would be otherwise, as soon as may be. The epoch first: whoever fails in between tries again."""
+        places = self._places
+        if not self._controls.value(tenant, device, What.SPREAD):
+            return
+        profile = next((one.profile for one in self._catalog.devices.some(tenant, [device])), Profile())
+
+        def choose(epochs: Sequence[Epoch]) -> Epoch | None:
+            return cooled_epoch(epochs, profile, places.earliest_epoch_us() + SECOND, reason)
+
+        places.decide(tenant, device, choose)
+        epochs = places.epochs(tenant, device)
+        self._controls.set(tenant, device, What.SPREAD, 0.0, reason, epochs[-1].from_us if epochs else None)
 
     def _profiles_of(self, tenant: str, devices: Sequence[str], now_us: int) -> dict[str, Profile]:
         known = self._profiles.get(tenant)
@@ -248,8 +290,7 @@ class HotDevices:
         self._gauged.add(tenant)
         self._counters.hot_devices.labels(tenant, "hot").set(len(hot))
         for step, what in HELD_BY.items():
-            held = [d for d in self._controls.in_force(tenant, what) if d in hot or what is not What.SPREAD]
-            self._counters.hot_devices.labels(tenant, step.value).set(len(held))
+            self._counters.hot_devices.labels(tenant, step.value).set(len(self._controls.in_force(tenant, what)))
 
     # -- what holds
 
@@ -262,19 +303,14 @@ class HotDevices:
         return modes
 
     def steps(self, tenant: str, device: str) -> dict[Step, float]:
-        """The steps that are taken, with their values. A spread is one of those of this time of being hot."""
-        hot = self._controls.hot_since(tenant, device)
-        found = {}
-        for step, what in HELD_BY.items():
-            fact = self._controls.last(tenant, device, what)
-            if fact and fact.value and (step is not Step.SPREAD or (hot is not None and fact.created_us >= hot.created_us)):
-                found[step] = fact.value
-        return found
+        """The steps that are taken, with their values."""
+        held = {step: self._controls.value(tenant, device, what) for step, what in HELD_BY.items()}
+        return {step: value for step, value in held.items() if value}
 
     def hot(self, tenant: Tenant, device: str = "") -> list[HotDevice]:
-        """The devices that are hot, or that are limited or sampled, the hottest first."""
+        """The devices that are hot, or that something is done about, the hottest first."""
         self._controls.follow(tenant.name)
-        kinds = (What.HOT, What.HOT_RATE, What.SAMPLE, *MODE_OF.values())
+        kinds = (What.HOT, *HELD_BY.values(), *MODE_OF.values())
         names = dict.fromkeys(name for what in kinds for name in self._controls.in_force(tenant.name, what))
         found = [self._described(tenant, name) for name in names if device in ("", name)]
         return sorted(found, key=lambda one: (not one.since_us, -one.rate, one.device))
@@ -314,9 +350,10 @@ class HotDevices:
     def forget(self, tenant: str, device: str) -> None:
         """The device is deleted: nothing that was said of it holds for another one of its name."""
         self._controls.follow(tenant)
+        reason = "the device was deleted"
+        self._gather(tenant, device, reason)
         for what in What:
-            if what is not What.SPREAD:
-                self._controls.set(tenant, device, what, 0.0, "the device was deleted")
+            self._controls.set(tenant, device, what, 0.0, reason)
 
     def forget_all(self, tenant: str) -> None:
         """The tenant is deleted: nothing holds for devices of another one of its name. May be repeated."""
@@ -333,9 +370,12 @@ class HotDevices:
             self._spread(tenant, device, 0.0, reason, int(value))
         elif mode is StepMode.PIN:
             controls.set(tenant, device, HELD_BY[step], value, reason)
-        elif step is not Step.SPREAD and (mode is StepMode.FORBID or was_pinned or not controls.hot_since(tenant, device)):
+        elif mode is StepMode.FORBID or was_pinned or not controls.hot_since(tenant, device):
             # Should the device be hot, the step is taken again as the others are.
-            controls.set(tenant, device, HELD_BY[step], 0.0, reason)
+            if step is Step.SPREAD:
+                self._gather(tenant, device, reason)
+            else:
+                controls.set(tenant, device, HELD_BY[step], 0.0, reason)
 
 
 def _check(step: Step, value: float) -> None:

@@ -12,7 +12,7 @@ from widerow.cli import output
 from widerow.cli.device import LocationOption, PrefixOption, TagOptions, TypeOption, match_params
 from widerow.cli.failure import Misused
 from widerow.cli.latest import show_latest
-from widerow.cli.points import METRICS_HELP
+from widerow.cli.points import METRICS_HELP, SAMPLED_HEADER, note_sampled
 from widerow.cli.session import Session, client
 
 app = typer.Typer(help="The fleet: what many devices say together.", no_args_is_help=True)
@@ -91,6 +91,7 @@ def series(
             write(_table(answer.json()))
     if shape is Shape.TABLE:
         _remark(answer.json(), start, end)
+    note_sampled(answer.headers.get(SAMPLED_HEADER, ""))
 
 
 @app.command("latest")

@@ -119,7 +119,7 @@ def _what(fact: dict[str, Any]) -> str:
     said = {
         "hot": (f"hot: {value:,.4g} reports/s", "cooled"),
         "hot-rate": (f"limited to {value:g} reports/s", "no longer limited"),
-        "spread": (f"spread over {value:g} sub-buckets from {fact['from']} on", ""),
+        "spread": (f"spread over {value:g} sub-buckets from {fact['from']} on", f"no longer spread from {fact['from']} on"),
         "sample": (f"sampled: {value:.0%} kept from {fact['from']} on", f"no longer sampled from {fact['from']} on"),
     }
     return said[what][0 if value else 1] if what in said else f"{what} {value:g}"

@@ -10,6 +10,7 @@ import numpy as np
 from widerow.admit.controls import Control, SampledSpan
 from widerow.admit.hot import HotDevice
 from widerow.catalog.forms import shown_time
+from widerow.catalog.match import Match
 from widerow.model.errors import Rejected
 from widerow.model.hot import Step, StepMode
 from widerow.model.points import Points
@@ -31,15 +32,26 @@ def get_hot(call: Call) -> Answer:
     return json_answer({"hot": now, "story": [_told(tenant, fact) for tenant, fact in story[-_MOST_TOLD:]]})
 
 
-def sampled_in(call: Call, tenant: str, devices: Iterable[str] | None, span: TimeSpan) -> list[dict[str, Any]]:
-    """The spans that touch this one of which part of the reports of some devices (None: of any) was kept."""
+def sampled_in(call: Call, tenant: str, devices: Iterable[str], span: TimeSpan) -> list[dict[str, Any]]:
+    """The spans that touch this one of which part of the reports of some devices was kept."""
     controls = call.service.controls
     controls.follow(tenant)
     known = controls.sampled(tenant)
     if not known:  # the usual case
         return []
-    names = sorted(known.keys() if devices is None else known.keys() & set(devices))
+    names = sorted(known.keys() & set(devices))
     return [_span(name, each) for name in names for each in known[name] if each.touches(span)]
+
+
+def sampled_among(call: Call, tenant: str, match: Match, span: TimeSpan) -> list[dict[str, Any]]:
+    """The same, of the devices that match. Only those that were sampled are looked up: few, if any."""
+    controls = call.service.controls
+    controls.follow(tenant)
+    known = [name for name, spans in controls.sampled(tenant).items() if any(each.touches(span) for each in spans)]
+    if not known:  # the usual case
+        return []
+    devices = call.service.catalog.devices.some(tenant, known)
+    return sampled_in(call, tenant, [device.name for device in devices if match.holds(device)], span)
 
 
 def sampled_at(call: Call, tenant: str, points: Points) -> list[dict[str, Any]]:

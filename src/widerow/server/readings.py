@@ -9,7 +9,7 @@ from widerow.query.fleet import ask, fleet_question
 from widerow.query.question import question_of
 from widerow.server.call import Answer, Call, points_answer, reply_answer
 from widerow.server.devices import match_of, page_size
-from widerow.server.hot import sampled_at, sampled_in
+from widerow.server.hot import sampled_among, sampled_at, sampled_in
 
 MOST_DEVICES = 10_000
 
@@ -86,7 +86,9 @@ def fleet_series(call: Call) -> Answer:
         by=query.text("group_by"),
     )
     budget = call.budget(tenant)
-    return reply_answer(call, ask(call.service.fleet, tenant, question, budget), budget)
+    reply = ask(call.service.fleet, tenant, question, budget)
+    sampled = sampled_among(call, tenant.name, question.match, question.question.span)
+    return reply_answer(call, reply, budget, sampled)
 
 
 def fleet_latest(call: Call) -> Answer:

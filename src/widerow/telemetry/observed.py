@@ -25,7 +25,7 @@ from widerow.model.batch import Batch, CellKind
 from widerow.model.device import MAX_SUB_BUCKETS, TARGET_PARTITION_BYTES, VALUE_BYTES, Profile
 from widerow.model.kernel import inlined, kernel
 from widerow.model.times import DAY, HOUR, MINUTE, SECOND
-from widerow.telemetry.placement import DECLARED, FIRST_EPOCH, OBSERVED, Epoch, following
+from widerow.telemetry.placement import DECLARED, FIRST_EPOCH, OBSERVED, Epoch, following, standing
 
 ABOVE, BELOW = 1.25, 0.75
 """Of a limit between two widths: what a rate must be to be taken for one on the other side."""
@@ -147,7 +147,7 @@ def observed_epoch(
     The profile and what was observed both count, whichever calls for more: buckets are never wider, nor spread less, than a
     rate that is declared calls for, because whoever declares it knows what the device may start to send; and never
     wider than what was seen calls for, because partitions grow by what is sent, not by what was declared. A spread
-    that has another reason (a device that ran hot) is not made narrower: whoever gave it takes it back.
+    that has another reason (a device that is hot) is not made narrower: whoever gave it takes it back (`cooled_epoch`).
     """
     newest = epochs[-1] if epochs else FIRST_EPOCH
     width_us, sub_buckets = fitting(seen.reports_per_s, seen.values_per_s, newest.width_us, newest.sub_buckets)
@@ -157,7 +157,7 @@ def observed_epoch(
             sub_buckets = spread_over(seen.values_per_s, width_us)
         values_per_s = profile.bucket_bytes() / VALUE_BYTES / (profile.bucket_width_us() / SECOND)
         sub_buckets = max(sub_buckets, spread_over(values_per_s, width_us))
-    others = [e for e in epochs if not e.reason.startswith((DECLARED, OBSERVED))]
+    others = [e for e in standing(epochs) if not e.reason.startswith((DECLARED, OBSERVED))]
     sub_buckets = max([int(sub_buckets), *(e.sub_buckets for e in others[-1:])])
     if (newest.width_us, newest.sub_buckets) == (width_us, sub_buckets) or is_held(epochs, earliest_us, hold_us):
         return None

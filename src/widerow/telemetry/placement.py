@@ -8,7 +8,7 @@ Rule 3: epochs are only ever added, and start in the future of every writer and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,6 +23,10 @@ DECLARED = "declared "
 """How the reason of an epoch begins that follows from a device's profile, ..."""
 OBSERVED = "observed "
 """... and of one that follows from what the device was seen to send (`telemetry.observed`)."""
+HOT = "hot: "
+"""How the reason of an epoch begins that spreads a device because it is hot, or because somebody pinned that, ..."""
+COOLED = "cooled: "
+"""... and of one that takes that back."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -55,19 +59,55 @@ def declared_epoch(epochs: Sequence[Epoch], profile: Profile, earliest_us: int) 
     that were made narrower because of what the device was seen to send are not made wider by a profile that names less.
     (The other way round, what is observed never leaves a device with less than its profile names: `observed_epoch`.)
     """
-    newest = epochs[-1] if epochs else FIRST_EPOCH
-    other = [e for e in epochs if not e.reason.startswith(DECLARED)]
+    newest, known = epochs[-1] if epochs else FIRST_EPOCH, standing(epochs)
+    other = [e for e in known if not e.reason.startswith(DECLARED)]
     seen = other[-1:] if other and other[-1].reason.startswith(OBSERVED) else []
     sub_buckets = max([profile.sub_buckets(), *(e.sub_buckets for e in other[-1:])])
     if profile.reports_per_s:
         width_us = min([profile.bucket_width_us(), *(e.width_us for e in seen)])
     else:
-        width_us = newest.width_us if newest in other else seen[0].width_us if seen else profile.bucket_width_us()
+        is_other = bool(other) and known[-1] is other[-1]
+        width_us = newest.width_us if is_other else seen[0].width_us if seen else profile.bucket_width_us()
     if (newest.width_us, newest.sub_buckets) == (width_us, sub_buckets):
         return None
     rate = f"{profile.reports_per_s:g} reports/s" if profile.reports_per_s else "unknown"
     values = f" of {profile.metrics_per_report} values" if profile.metrics_per_report else ""
     return following(newest, earliest_us, width_us, sub_buckets, f"{DECLARED}rate: {rate}{values}")
+
+
+def cooled_epoch(epochs: Sequence[Epoch], profile: Profile, earliest_us: int, reason: str) -> Epoch | None:
+    """What takes back the spread that a device got because it was hot, or because of a pin; None: it has none.
+
+    It is then spread as before, or as its profile calls for where that is more. If others called for more meanwhile than it
+    got, that stays; what is too much of it, `observed_epoch` finds.
+    """
+    ended = _cooled_at(epochs)
+    given = [i for i, e in enumerate(epochs) if i > ended and e.reason.startswith(HOT)]
+    if not given:
+        return None
+    newest, before = epochs[-1], epochs[given[0] - 1] if given[0] else FIRST_EPOCH
+    if newest.sub_buckets > epochs[given[-1]].sub_buckets:
+        sub_buckets = newest.sub_buckets
+    else:
+        sub_buckets = max(before.sub_buckets, profile.sub_buckets())
+    return following(newest, earliest_us, newest.width_us, sub_buckets, f"{COOLED}{reason}")
+
+
+def standing(epochs: Sequence[Epoch]) -> list[Epoch]:
+    """The epochs as reasons for what comes: of what was taken back when a device had cooled nothing is left, not even what
+    others took over from it.
+    """
+    ended = _cooled_at(epochs)
+    if ended < 0:  # the usual case
+        return list(epochs)
+    most = epochs[ended].sub_buckets
+    before = (e for e in epochs[:ended] if not e.reason.startswith((HOT, COOLED)))
+    return [*(replace(e, sub_buckets=min(e.sub_buckets, most)) for e in before), *epochs[ended + 1 :]]
+
+
+def _cooled_at(epochs: Sequence[Epoch]) -> int:
+    """The last epoch that takes a spread back; -1: there is none."""
+    return max((i for i, e in enumerate(epochs) if e.reason.startswith(COOLED)), default=-1)
 
 
 def following(newest: Epoch, earliest_us: int, width_us: int, sub_buckets: int, reason: str) -> Epoch:
