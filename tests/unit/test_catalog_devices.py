@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from widerow.catalog.devices import DEVICE_LIMIT, KNOWN, UNKNOWN_DEVICE, Devices, Registered
+from widerow.catalog.devices import DEVICE_LIMIT, KNOWN, SEATS_TAKEN, UNKNOWN_DEVICE, Devices, Registered
 from widerow.catalog.online import Online, Status, Told
 from widerow.catalog.records import pack
 from widerow.catalog.seats import Seats
@@ -22,7 +22,7 @@ from widerow.engine.rocksdb import RocksEngine
 from widerow.engine.rows import Rows
 from widerow.model.arrays import Flags
 from widerow.model.device import Device, Profile
-from widerow.model.errors import Conflict, NotFound, Rejected, Unavailable
+from widerow.model.errors import Conflict, NotFound, Rejected, TenantBusy, Unavailable
 from widerow.model.names import NO_NAMES, Coded, Names
 from widerow.model.tenant import LimitMode, Limits, Tenant
 from widerow.model.times import SECOND, ManualClock
@@ -383,6 +383,31 @@ def test_a_seat_that_comes_back_unused_since_another_process_was_faster_goes_to_
     assert register(two, limited(4), "x", "y", "z") == [KNOWN] * 3
     assert register(two, limited(4), "late") == [DEVICE_LIMIT]
     assert sorted(two.names("acme")) == ["a", "x", "y", "z"]
+
+
+def test_nobody_is_refused_while_another_process_has_the_last_seats_in_hand(
+    engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("widerow.catalog.seats.time.sleep", waits.append)
+    devices, seats = sharing(engine, clock), Seats(engine, clock, refresh_us=SECOND)
+    assert register(devices, limited(4), "a") == [KNOWN]
+    taken = seats.take(limited(4), 2, 4, lambda: 1)
+    waits.clear()
+    codes = codes_of(devices.register(limited(4), Names.of(["a", "b", "c"]), in_haste=True))
+    assert codes == [KNOWN, KNOWN, SEATS_TAKEN]
+    assert (len(waits), max(waits) <= 0.016) == (8, True)
+    assert register(devices, limited(4), "c") == [SEATS_TAKEN]
+    assert len(waits) == 8 + 40
+    sharing(engine, clock).register(ACME, Names.of(["d"]))  # as who has the seats does before it settles
+    assert register(devices, limited(4), "c", "d") == [SEATS_TAKEN, KNOWN]
+    with pytest.raises(TenantBusy, match="try again"):
+        devices.create(limited(4), Device(name="c"))
+    with pytest.raises(TenantBusy, match="try again"):
+        devices.apply(limited(4), [Device(name="a"), Device(name="c")])
+    seats.settle("acme", taken, 1)
+    assert register(devices, limited(4), "c", "e") == [KNOWN, DEVICE_LIMIT]
+    assert sorted(devices.names("acme")) == ["a", "b", "c", "d"]
 
 
 @pytest.mark.parametrize("tenant", [CLOSED, limited(1)])

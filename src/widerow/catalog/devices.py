@@ -32,7 +32,7 @@ from widerow.model.arrays import Bytes, Flags, Ints, frozen
 from widerow.model.batch import CellKind, Cells
 from widerow.model.check import name_fault
 from widerow.model.device import Device
-from widerow.model.errors import Conflict, NotFound, Rejected
+from widerow.model.errors import Conflict, NotFound, Rejected, TenantBusy
 from widerow.model.intern import NameTable
 from widerow.model.names import NO_NAMES, Coded, Names
 from widerow.model.tenant import LimitMode, Tenant
@@ -41,8 +41,10 @@ from widerow.ops.courtesy import give_way
 from widerow.schema.shards import SHARDS, shard_of, shards_of
 from widerow.schema.tables import DEVICES
 
-KNOWN, UNKNOWN_DEVICE, DEVICE_LIMIT = 0, 1, 2
-"""What `register` says of a name. The last two are refusals, with the codes `unknown-device` and `device-limit`."""
+KNOWN, UNKNOWN_DEVICE, DEVICE_LIMIT, SEATS_TAKEN = 0, 1, 2, 3
+"""What `register` says of a name. Two are refusals, with the codes `unknown-device` and `device-limit`. The last one is not:
+other processes are registering devices, and have taken all places that are left; ask again in a moment.
+"""
 
 _COLUMNS = Names.of(("body", "revision"))
 _LOOKED_UP = 1000
@@ -54,7 +56,7 @@ _REPLACED_AT_ONCE = 1000
 @dataclass(frozen=True, slots=True, eq=False)
 class Registered:
     codes: Bytes
-    """Per name: KNOWN, UNKNOWN_DEVICE or DEVICE_LIMIT."""
+    """Per name: KNOWN, UNKNOWN_DEVICE, DEVICE_LIMIT or SEATS_TAKEN."""
     added: Names = NO_NAMES
     """The devices that this call registered: nobody ever wrote to them."""
     beyond: Flags | None = None
@@ -119,6 +121,8 @@ class Devices:
             return result
         if result == DEVICE_LIMIT:
             raise Rejected(_limit_reason(tenant), code="device-limit")
+        if result == SEATS_TAKEN:
+            raise seats_taken(tenant.name)
         raise Conflict(f"device {device.name!r} exists already")
 
     def update(self, tenant: str, name: str, change: Callable[[Device], Device], *, expected: int | None = None) -> Device:
@@ -234,6 +238,8 @@ class Devices:
                 results[i] = Applied(name, "created", device=result)
             elif result == DEVICE_LIMIT:
                 results[i] = Applied(name, "refused", "device-limit", _limit_reason(tenant))
+            elif result == SEATS_TAKEN:
+                raise seats_taken(tenant.name)
             else:
                 there.append(i)
         for start in range(0, len(there), _REPLACED_AT_ONCE):
@@ -241,10 +247,11 @@ class Devices:
             results |= zip(some, self._replaced(tenant.name, [devices[i] for i in some]), strict=True)
         return [results[i] for i in range(len(devices))]
 
-    def register(self, tenant: Tenant, names: Names, used: Flags | None = None) -> Registered:
+    def register(self, tenant: Tenant, names: Names, used: Flags | None = None, *, in_haste: bool = False) -> Registered:
         """Make the devices of a batch known, or say why not. Names have been checked; they may repeat.
 
         A batch's dictionary may hold names whose reports were all refused: those not marked as `used` are left alone.
+        `in_haste`: others wait behind this, so what other processes have not settled is hardly waited for.
         """
         roster = self._ready(tenant.name)
         known = roster.known(names)
@@ -264,7 +271,7 @@ class Devices:
             bodies = Coded.constant(pack(Device(name="", created_us=self.clock.now_us())), len(unknown))
             room = _shadowed_room(tenant, roster.count)
             results[unknown], added = self._enter(
-                tenant, roster, candidates.take(unknown), bodies, may_add=tenant.registers_devices
+                tenant, roster, candidates.take(unknown), bodies, may_add=tenant.registers_devices, in_haste=in_haste
             )
         codes[missing] = results[distinct]
         beyond: Flags | None = None
@@ -276,7 +283,7 @@ class Devices:
         return Registered(codes, candidates.take(unknown[added]), beyond)
 
     def _entered(self, tenant: Tenant, devices: Sequence[Device]) -> Sequence[Device | int]:
-        """For each of these distinct devices: itself if it was created, else KNOWN (it exists) or DEVICE_LIMIT."""
+        """For each of these distinct devices: itself if it was created, else KNOWN (it exists) or why it was not."""
         for device in devices:
             check(device)
         now_us = self.clock.now_us()
@@ -293,7 +300,9 @@ class Devices:
             results[i] = made[i] if is_new else int(code)
         return results
 
-    def _enter(self, tenant: Tenant, roster: Roster, names: Names, bodies: Coded, *, may_add: bool) -> tuple[Bytes, Flags]:
+    def _enter(
+        self, tenant: Tenant, roster: Roster, names: Names, bodies: Coded, *, may_add: bool, in_haste: bool = False
+    ) -> tuple[Bytes, Flags]:
         """Insert distinct names that the roster does not know, while there is room; the lock is held.
 
         Gives a code per name, and which names this call inserted. A name that is found in the store takes a place as well:
@@ -302,6 +311,7 @@ class Devices:
         allowed = tenant.limits.devices if tenant.mode("devices") is LimitMode.ENFORCE else 0
         codes = np.full(len(names), DEVICE_LIMIT if may_add else UNKNOWN_DEVICE, np.uint8)
         added, there = np.zeros(len(names), np.bool_), np.zeros(len(names), np.bool_)
+        contested = False
 
         def insert(some: Ints) -> int:
             if len(some):
@@ -312,11 +322,15 @@ class Devices:
 
         try:
             if may_add and allowed and self._seats:
-                self._fill_seats(self._seats, tenant, roster, names, there, insert)
+                contested = self._fill_seats(self._seats, tenant, roster, names, there, insert, in_haste)
             elif may_add:
                 insert(np.arange(min(max(0, allowed - roster.count), len(names)) if allowed else len(names)))
             rest = np.flatnonzero(~there)
-            there[rest] = self._stored(tenant.name, roster, names.take(rest))
+            if contested and len(rest):  # what others register now is stored in a moment: none is noted as absent
+                codes[rest] = SEATS_TAKEN
+                there[rest] = self._look_up(tenant.name, roster, names.take(rest))
+            else:
+                there[rest] = self._stored(tenant.name, roster, names.take(rest))
             roster.add(names.take(np.flatnonzero(there)))
         except BaseException:
             roster.unload()  # some may have been inserted: only the store knows
@@ -325,16 +339,28 @@ class Devices:
         return codes, added
 
     def _fill_seats(
-        self, seats: Seats, tenant: Tenant, roster: Roster, names: Names, there: Flags, insert: Callable[[Ints], int]
-    ) -> None:
-        """Insert names while there are seats for them. `there` is what is in the store, as far as this finds out.
+        self,
+        seats: Seats,
+        tenant: Tenant,
+        roster: Roster,
+        names: Names,
+        there: Flags,
+        insert: Callable[[Ints], int],
+        in_haste: bool,
+    ) -> bool:
+        """Insert names while there are seats for them. `there` is what is in the store, as far as this finds out. Gives
+        whether there may be more seats in a moment.
 
         Names that other processes registered need no seat: where there are too few for all, those are looked for first, and
         seats that came back unused, since others were faster, are taken once more.
         """
+
+        def stored() -> int:
+            return sum(map(len, self._names(tenant.name)))
+
         wanting = np.arange(len(names))
         while len(wanting):
-            taken = seats.take(tenant, len(wanting), tenant.limits.devices, lambda: sum(map(len, self._names(tenant.name))))
+            taken = seats.take(tenant, len(wanting), tenant.limits.devices, stored, in_haste=in_haste)
             if 0 < taken.seats < len(wanting):
                 there[wanting] = self._look_up(tenant.name, roster, names.take(wanting))
                 wanting = wanting[~there[wanting]]
@@ -342,7 +368,8 @@ class Devices:
             used = insert(tried)
             seats.settle(tenant.name, taken, used)
             if used == taken.seats:
-                return
+                return taken.contested
+        return False
 
     def _give_back(self, tenant: str, count: int) -> None:
         if self._seats:
@@ -480,6 +507,11 @@ def _shadowed_room(tenant: Tenant, count: int) -> int | None:
     """How many devices more a limit in shadow would have let in; None: it is not in shadow."""
     allowed = tenant.limits.devices if tenant.mode("devices") is LimitMode.SHADOW else 0
     return max(0, allowed - count) if allowed else None
+
+
+def seats_taken(tenant: str) -> TenantBusy:
+    """What whoever wants to register a device is told while other processes have the last places in hand."""
+    return TenantBusy(f"other processes are registering devices of {tenant}, which is close to limits.devices: try again")
 
 
 def _limit_reason(tenant: Tenant) -> str:
