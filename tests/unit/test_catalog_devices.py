@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from widerow.catalog.devices import DEVICE_LIMIT, KNOWN, UNKNOWN_DEVICE, Devices, Registered
+from widerow.catalog.devices import DEVICE_LIMIT, KNOWN, SEATS_TAKEN, UNKNOWN_DEVICE, Devices, Registered
 from widerow.catalog.online import Online, Status, Told
+from widerow.catalog.records import pack
+from widerow.catalog.seats import Seats
 from widerow.engine.memory import MemoryEngine
 from widerow.engine.port import Engine
 from widerow.engine.rocksdb import RocksEngine
 from widerow.engine.rows import Rows
 from widerow.model.arrays import Flags
 from widerow.model.device import Device, Profile
-from widerow.model.errors import Conflict, NotFound, Rejected, Unavailable
-from widerow.model.names import NO_NAMES, Names
+from widerow.model.errors import Conflict, NotFound, Rejected, TenantBusy, Unavailable
+from widerow.model.names import NO_NAMES, Coded, Names
 from widerow.model.tenant import LimitMode, Limits, Tenant
 from widerow.model.times import SECOND, ManualClock
 from widerow.schema.table import Table
-from widerow.schema.tables import TABLES
+from widerow.schema.tables import DEVICES, TABLES
 
 NOW_US = 1_800_000_000_000_000
 ACME = Tenant(name="acme")
@@ -334,6 +338,104 @@ def test_a_write_whose_outcome_is_unknown_does_not_spoil_the_count(clock: Manual
     engine.failing = False
     assert devices.count("acme") == 2
     assert register(devices, limited(3), "x", "y", "b") == [KNOWN, DEVICE_LIMIT, KNOWN]
+
+
+def sharing(engine: Engine, clock: ManualClock) -> Devices:
+    """As one of several processes has it."""
+    return Devices(engine, clock, reload_us=60 * SECOND)
+
+
+def test_a_name_that_another_process_registered_leaves_its_seat_to_its_neighbour(engine: Engine, clock: ManualClock) -> None:
+    one, two = sharing(engine, clock), sharing(engine, clock)
+    assert two.count("acme") == 0  # which is what it knows from here on
+    assert register(one, limited(4), "a", "b", "c") == [KNOWN] * 3
+    assert register(two, limited(4), "a", "b", "c", "d", "e") == [KNOWN] * 4 + [DEVICE_LIMIT]
+    assert register(one, limited(4), "e", "d") == [DEVICE_LIMIT, KNOWN]
+    assert sorted(one.names("acme")) == ["a", "b", "c", "d"]
+
+
+class Interrupted(MemoryEngine):
+    """Does something else before it next inserts."""
+
+    first: Callable[[], object] | None = None
+
+    def insert(self, table: Table, rows: Rows) -> Flags:
+        first, self.first = self.first, None
+        if first:
+            first()
+        return super().insert(table, rows)
+
+
+def test_a_seat_that_comes_back_unused_since_another_process_was_faster_goes_to_the_next_name(clock: ManualClock) -> None:
+    engine = Interrupted(clock)
+    engine.apply(TABLES)
+    one, two = sharing(engine, clock), sharing(engine, clock)
+    assert register(one, limited(4), "a") == [KNOWN]
+    assert two.count("acme") == 1
+    seats = Seats(engine, clock, refresh_us=SECOND)
+    taken = seats.take(limited(4), 1, 4, lambda: 1)
+
+    def be_faster() -> None:
+        engine.insert(DEVICES, one._rows("acme", Names.of(["x"]), Coded.constant(pack(Device(name="")), 1)))
+        seats.settle("acme", taken, 1)
+
+    engine.first = be_faster
+    assert register(two, limited(4), "x", "y", "z") == [KNOWN] * 3
+    assert register(two, limited(4), "late") == [DEVICE_LIMIT]
+    assert sorted(two.names("acme")) == ["a", "x", "y", "z"]
+
+
+def test_nobody_is_refused_while_another_process_has_the_last_seats_in_hand(
+    engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("widerow.catalog.seats.time.sleep", waits.append)
+    devices, seats = sharing(engine, clock), Seats(engine, clock, refresh_us=SECOND)
+    assert register(devices, limited(4), "a") == [KNOWN]
+    taken = seats.take(limited(4), 2, 4, lambda: 1)
+    waits.clear()
+    codes = codes_of(devices.register(limited(4), Names.of(["a", "b", "c"]), in_haste=True))
+    assert codes == [KNOWN, KNOWN, SEATS_TAKEN]
+    assert (len(waits), max(waits) <= 0.016) == (8, True)
+    assert register(devices, limited(4), "c") == [SEATS_TAKEN]
+    assert len(waits) == 8 + 40
+    sharing(engine, clock).register(ACME, Names.of(["d"]))  # as who has the seats does before it settles
+    assert register(devices, limited(4), "c", "d") == [SEATS_TAKEN, KNOWN]
+    with pytest.raises(TenantBusy, match="try again"):
+        devices.create(limited(4), Device(name="c"))
+    with pytest.raises(TenantBusy, match="try again"):
+        devices.apply(limited(4), [Device(name="a"), Device(name="c")])
+    seats.settle("acme", taken, 1)
+    assert register(devices, limited(4), "c", "e") == [KNOWN, DEVICE_LIMIT]
+    assert sorted(devices.names("acme")) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("tenant", [CLOSED, limited(1)])
+@pytest.mark.parametrize("stored", [100, 3000])
+def test_thousands_of_names_that_must_be_refused_are_looked_for_at_once(
+    devices: Devices, engine: Engine, clock: ManualClock, stored: int, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few devices there are: those that another process registered are found among them."""
+    other = Devices(engine, clock)
+    other.register(ACME, Names.of([f"d{i}" for i in range(stored)]))
+    assert devices.count("acme") == stored
+    other.register(ACME, Names.of(["late-1", "late-2"]))
+    names = ["late-2", *(f"x{i}" for i in range(2500)), "late-1", "d7"]
+    asked: list[str] = []
+
+    def counted(how: str, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        asked.append(how)
+        return call(*args, **named)
+
+    for how in ("scan", "get"):
+        monkeypatch.setattr(engine, how, partial(counted, how, getattr(engine, how)))
+    codes = codes_of(devices.register(tenant, Names.of(names)))
+    refused = DEVICE_LIMIT if tenant.registers_devices else UNKNOWN_DEVICE
+    assert codes == [KNOWN] + [refused] * 2500 + [KNOWN, KNOWN]
+    assert asked == ["scan"]
+    assert codes_of(devices.register(tenant, Names.of(names))) == codes
+    assert asked == ["scan"], "a moment later, none is looked for"
+    assert devices.count("acme") == stored + 2
 
 
 def in_threads(n: int, run: object) -> None:

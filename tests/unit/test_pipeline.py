@@ -5,19 +5,22 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from unit.one_path import send, values
 from widerow.catalog.catalog import Catalog
+from widerow.catalog.devices import Devices
+from widerow.catalog.seats import Seats
 from widerow.catalog.series import Series
 from widerow.catalog.store import SCHEMA
 from widerow.config import Config, Store
 from widerow.engine.rows import Rows
 from widerow.model.batch import Report, batch_of
 from widerow.model.device import Device
-from widerow.model.errors import ConfigError, NotTheWriter, StorageFull, Unavailable
+from widerow.model.errors import ConfigError, NotTheWriter, StorageFull, TenantBusy, Unavailable
 from widerow.model.tenant import LimitMode, Limits, Tenant
 from widerow.model.times import HOUR, TimeSpan
 from widerow.pipeline.job import Job, Lane, Outcome
@@ -191,6 +194,37 @@ def test_after_another_process_wrote_nothing_is_known_by_heart() -> None:
         assert [r.code for r in limited.refusals] == ["device-limit"]
         assert service.queries.latest(tenant, ["a"]).number.tolist() == [2.0]
         assert [metric.name for metric in service.catalog.metrics.list("acme")] == ["m_x"]
+
+
+def test_a_job_whose_new_device_another_process_may_leave_no_place_for_is_to_come_again_alone(service: Service) -> None:
+    service.catalog.devices = Devices(service.engine, service.clock, reload_us=HOUR)  # as on a store that processes share
+    tenant = service.catalog.tenants.create(Tenant(name="acme", limits=Limits(devices=2)))
+    other = service.catalog.tenants.create(Tenant(name="other"))
+    now = service.clock.now_us()
+    send(service, tenant, f"m,device=a x=0 {now}")
+    seats = Seats(service.engine, service.clock, refresh_us=HOUR)
+    taken = seats.take(tenant, 1, 2, lambda: 1)
+    bodies = [(tenant, "a", 1), (tenant, "b", 2), (tenant, "a", 3), (other, "b", 4)]
+    for _ in range(5):
+        outcomes: dict[int, Outcome] = {}
+        for who, device, x in bodies:
+            body = f"m,device={device} x={x} {now + x}\nm,device={device} {now + x}".encode()
+            decode = service.bodies.lines(body, encoding="", precision="us", max_bytes=1 << 30)
+            done = partial(outcomes.__setitem__, x)
+            service.pipeline.submit(Job(who, len(body), decode, done), wake=False)
+        service.pipeline.wake()
+        deadline_s = time.monotonic() + 30
+        while len(outcomes) < len(bodies) and time.monotonic() < deadline_s:
+            time.sleep(0.001)
+        assert [(outcomes[x].accepted, outcomes[x].refused) for x in (1, 3, 4)] == [(1, 1)] * 3
+        assert isinstance(outcomes[2].error, TenantBusy)
+        (alone,) = send(service, tenant, f"m,device=b x=2 {now}")
+        assert isinstance(alone.error, TenantBusy)
+    assert service.pipeline.pressure.healthy, "the store is not at fault"
+    seats.settle("acme", taken, 0)
+    (kept,) = send(service, tenant, f"m,device=b x=5 {now}")
+    assert (kept.error, kept.accepted) == (None, 1)
+    assert (values(service, tenant, "a"), values(service, tenant, "b")) == ([0.0, 1.0, 3.0], [5.0])
 
 
 def test_series_that_another_process_added_are_read_by_the_housekeeping(service: Service) -> None:

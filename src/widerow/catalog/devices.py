@@ -2,7 +2,8 @@
 
 Rule 1: `limits.devices` is exact: never exceeded, and nothing is refused while there is room. Every device that comes or
 goes does so holding its tenant's roster lock; where processes share a store, having taken a seat there (`catalog.seats`).
-Rule 2: a name the roster does not know is looked for in the store before it is refused.
+Rule 2: a name the roster does not know is looked for in the store before it is refused: all of a batch in one go, since
+other tenants' reports wait behind it.
 Rule 3: known devices cost no Python per name; unknown ones one insert for all of them.
 Rule 4: what a change replaces goes to the device's history; registration by reports writes none.
 Removing a device removes its row and its history: erasing its data is the work of others.
@@ -24,14 +25,14 @@ from widerow.catalog.history import History, State
 from widerow.catalog.match import Match, Page, cursor_of, read_cursor
 from widerow.catalog.records import FIRST_REVISION, Records, Stored, pack
 from widerow.catalog.roster import Roster
-from widerow.catalog.seats import Seats, Taken
+from widerow.catalog.seats import Seats
 from widerow.engine.port import Engine, Span
-from widerow.engine.rows import NEVER, Column, Row, Rows
-from widerow.model.arrays import Bytes, Flags, frozen
+from widerow.engine.rows import NEVER, Column, Key, Row, Rows
+from widerow.model.arrays import Bytes, Flags, Ints, frozen
 from widerow.model.batch import CellKind, Cells
 from widerow.model.check import name_fault
 from widerow.model.device import Device
-from widerow.model.errors import Conflict, NotFound, Rejected
+from widerow.model.errors import Conflict, NotFound, Rejected, TenantBusy
 from widerow.model.intern import NameTable
 from widerow.model.names import NO_NAMES, Coded, Names
 from widerow.model.tenant import LimitMode, Tenant
@@ -40,10 +41,14 @@ from widerow.ops.courtesy import give_way
 from widerow.schema.shards import SHARDS, shard_of, shards_of
 from widerow.schema.tables import DEVICES
 
-KNOWN, UNKNOWN_DEVICE, DEVICE_LIMIT = 0, 1, 2
-"""What `register` says of a name. The last two are refusals, with the codes `unknown-device` and `device-limit`."""
+KNOWN, UNKNOWN_DEVICE, DEVICE_LIMIT, SEATS_TAKEN = 0, 1, 2, 3
+"""What `register` says of a name. Two are refusals, with the codes `unknown-device` and `device-limit`. The last one is not:
+other processes are registering devices, and have taken all places that are left; ask again in a moment.
+"""
 
 _COLUMNS = Names.of(("body", "revision"))
+_LOOKED_UP = 1000
+"""Names that are looked for in the store however few devices there are."""
 _REPLACED_AT_ONCE = 1000
 """Devices of a bulk upsert whose former states are written together: a sync for all of them, not one for each."""
 
@@ -51,7 +56,7 @@ _REPLACED_AT_ONCE = 1000
 @dataclass(frozen=True, slots=True, eq=False)
 class Registered:
     codes: Bytes
-    """Per name: KNOWN, UNKNOWN_DEVICE or DEVICE_LIMIT."""
+    """Per name: KNOWN, UNKNOWN_DEVICE, DEVICE_LIMIT or SEATS_TAKEN."""
     added: Names = NO_NAMES
     """The devices that this call registered: nobody ever wrote to them."""
     beyond: Flags | None = None
@@ -116,6 +121,8 @@ class Devices:
             return result
         if result == DEVICE_LIMIT:
             raise Rejected(_limit_reason(tenant), code="device-limit")
+        if result == SEATS_TAKEN:
+            raise seats_taken(tenant.name)
         raise Conflict(f"device {device.name!r} exists already")
 
     def update(self, tenant: str, name: str, change: Callable[[Device], Device], *, expected: int | None = None) -> Device:
@@ -231,6 +238,8 @@ class Devices:
                 results[i] = Applied(name, "created", device=result)
             elif result == DEVICE_LIMIT:
                 results[i] = Applied(name, "refused", "device-limit", _limit_reason(tenant))
+            elif result == SEATS_TAKEN:
+                raise seats_taken(tenant.name)
             else:
                 there.append(i)
         for start in range(0, len(there), _REPLACED_AT_ONCE):
@@ -238,10 +247,11 @@ class Devices:
             results |= zip(some, self._replaced(tenant.name, [devices[i] for i in some]), strict=True)
         return [results[i] for i in range(len(devices))]
 
-    def register(self, tenant: Tenant, names: Names, used: Flags | None = None) -> Registered:
+    def register(self, tenant: Tenant, names: Names, used: Flags | None = None, *, in_haste: bool = False) -> Registered:
         """Make the devices of a batch known, or say why not. Names have been checked; they may repeat.
 
         A batch's dictionary may hold names whose reports were all refused: those not marked as `used` are left alone.
+        `in_haste`: others wait behind this, so what other processes have not settled is hardly waited for.
         """
         roster = self._ready(tenant.name)
         known = roster.known(names)
@@ -261,7 +271,7 @@ class Devices:
             bodies = Coded.constant(pack(Device(name="", created_us=self.clock.now_us())), len(unknown))
             room = _shadowed_room(tenant, roster.count)
             results[unknown], added = self._enter(
-                tenant, roster, candidates.take(unknown), bodies, may_add=tenant.registers_devices
+                tenant, roster, candidates.take(unknown), bodies, may_add=tenant.registers_devices, in_haste=in_haste
             )
         codes[missing] = results[distinct]
         beyond: Flags | None = None
@@ -273,7 +283,7 @@ class Devices:
         return Registered(codes, candidates.take(unknown[added]), beyond)
 
     def _entered(self, tenant: Tenant, devices: Sequence[Device]) -> Sequence[Device | int]:
-        """For each of these distinct devices: itself if it was created, else KNOWN (it exists) or DEVICE_LIMIT."""
+        """For each of these distinct devices: itself if it was created, else KNOWN (it exists) or why it was not."""
         for device in devices:
             check(device)
         now_us = self.clock.now_us()
@@ -290,35 +300,76 @@ class Devices:
             results[i] = made[i] if is_new else int(code)
         return results
 
-    def _enter(self, tenant: Tenant, roster: Roster, names: Names, bodies: Coded, *, may_add: bool) -> tuple[Bytes, Flags]:
+    def _enter(
+        self, tenant: Tenant, roster: Roster, names: Names, bodies: Coded, *, may_add: bool, in_haste: bool = False
+    ) -> tuple[Bytes, Flags]:
         """Insert distinct names that the roster does not know, while there is room; the lock is held.
 
         Gives a code per name, and which names this call inserted. A name that is found in the store takes a place as well:
         another process registered it, and it had not been counted.
         """
         allowed = tenant.limits.devices if tenant.mode("devices") is LimitMode.ENFORCE else 0
-        taken: Taken | None = None
-        room = max(0, allowed - roster.count) if allowed else len(names)
-        if allowed and may_add and self._seats and len(names):
-            taken = self._seats.take(tenant, len(names), allowed, lambda: sum(map(len, self._names(tenant.name))))
-            room = taken.seats
-        tried = np.arange(min(room, len(names)) if may_add else 0)
-        rest = np.arange(len(tried), len(names))
         codes = np.full(len(names), DEVICE_LIMIT if may_add else UNKNOWN_DEVICE, np.uint8)
-        added = np.zeros(len(names), np.bool_)
+        added, there = np.zeros(len(names), np.bool_), np.zeros(len(names), np.bool_)
+        contested = False
+
+        def insert(some: Ints) -> int:
+            if len(some):
+                added[some] = self.engine.insert(DEVICES, self._rows(tenant.name, names.take(some), bodies.take(some)))
+                there[some] = True
+                roster.add(names.take(some))
+            return int(added[some].sum())
+
         try:
-            if len(tried):
-                added[tried] = self.engine.insert(DEVICES, self._rows(tenant.name, names.take(tried), bodies.take(tried)))
-                roster.add(names.take(tried))
-            if taken and self._seats:
-                self._seats.settle(tenant.name, taken, int(added.sum()))
-            found = rest[self._stored(tenant.name, roster, names.take(rest))]
+            if may_add and allowed and self._seats:
+                contested = self._fill_seats(self._seats, tenant, roster, names, there, insert, in_haste)
+            elif may_add:
+                insert(np.arange(min(max(0, allowed - roster.count), len(names)) if allowed else len(names)))
+            rest = np.flatnonzero(~there)
+            if contested and len(rest):  # what others register now is stored in a moment: none is noted as absent
+                codes[rest] = SEATS_TAKEN
+                there[rest] = self._look_up(tenant.name, roster, names.take(rest))
+            else:
+                there[rest] = self._stored(tenant.name, roster, names.take(rest))
+            roster.add(names.take(np.flatnonzero(there)))
         except BaseException:
             roster.unload()  # some may have been inserted: only the store knows
             raise
-        roster.add(names.take(found))
-        codes[tried] = codes[found] = KNOWN
+        codes[there] = KNOWN
         return codes, added
+
+    def _fill_seats(
+        self,
+        seats: Seats,
+        tenant: Tenant,
+        roster: Roster,
+        names: Names,
+        there: Flags,
+        insert: Callable[[Ints], int],
+        in_haste: bool,
+    ) -> bool:
+        """Insert names while there are seats for them. `there` is what is in the store, as far as this finds out. Gives
+        whether there may be more seats in a moment.
+
+        Names that other processes registered need no seat: where there are too few for all, those are looked for first, and
+        seats that came back unused, since others were faster, are taken once more.
+        """
+
+        def stored() -> int:
+            return sum(map(len, self._names(tenant.name)))
+
+        wanting = np.arange(len(names))
+        while len(wanting):
+            taken = seats.take(tenant, len(wanting), tenant.limits.devices, stored, in_haste=in_haste)
+            if 0 < taken.seats < len(wanting):
+                there[wanting] = self._look_up(tenant.name, roster, names.take(wanting))
+                wanting = wanting[~there[wanting]]
+            tried, wanting = wanting[: taken.seats], wanting[taken.seats :]
+            used = insert(tried)
+            seats.settle(tenant.name, taken, used)
+            if used == taken.seats:
+                return taken.contested
+        return False
 
     def _give_back(self, tenant: str, count: int) -> None:
         if self._seats:
@@ -341,12 +392,25 @@ class Devices:
     def _stored(self, tenant: str, roster: Roster, names: Names) -> Flags:
         """Which of the names are in the store, reading each at most once every `refresh_us` while it is not."""
         now_us = self.clock.now_us()
-        absent = roster.lately_absent(names, now_us)
         found = np.zeros(len(names), np.bool_)
-        for i in np.flatnonzero(~absent).tolist():
-            found[i] = self._records.find((tenant,), names[i]) is not None
-        roster.note_absent(names.take(np.flatnonzero(~absent & ~found)), now_us)
+        unsure = np.flatnonzero(~roster.lately_absent(names, now_us))
+        if len(unsure):
+            found[unsure] = self._look_up(tenant, roster, names.take(unsure))
+            roster.note_absent(names.take(unsure[~found[unsure]]), now_us)
         return found
+
+    def _look_up(self, tenant: str, roster: Roster, names: Names) -> Flags:
+        """Which of these distinct names are in the store now; the lock is held. What it costs is bounded by what is stored:
+        of more names than there are devices none is looked for, but all devices are read.
+        """
+        if len(names) > max(_LOOKED_UP, roster.count):
+            roster.load(self._names(tenant), self.clock.now_us())
+            return roster.known(names)
+        found = NameTable(len(names))
+        keys = [(tenant, shard, name) for shard, name in zip(shards_of(names).tolist(), names.to_list(), strict=True)]
+        for some in self._names_at(keys):
+            found.add(some)
+        return found.find(names) >= 0
 
     def _changed(
         self, tenant: str, name: str, change: Callable[[Device], Device], expected: int | None, kept: dict[str, Row]
@@ -426,7 +490,10 @@ class Devices:
             roster.load(self._names(tenant), self.clock.now_us())
 
     def _names(self, tenant: str, shards: Iterable[int] = range(SHARDS)) -> Iterator[Names]:
-        for rows in self.engine.scan(DEVICES, [(tenant, shard) for shard in shards], columns=("revision",)):
+        return self._names_at([(tenant, shard) for shard in shards])
+
+    def _names_at(self, keys: Sequence[Key]) -> Iterator[Names]:
+        for rows in self.engine.scan(DEVICES, keys, columns=("revision",)):
             column = self._records.names(rows)
             yield column.names.take(column.codes)
 
@@ -440,6 +507,11 @@ def _shadowed_room(tenant: Tenant, count: int) -> int | None:
     """How many devices more a limit in shadow would have let in; None: it is not in shadow."""
     allowed = tenant.limits.devices if tenant.mode("devices") is LimitMode.SHADOW else 0
     return max(0, allowed - count) if allowed else None
+
+
+def seats_taken(tenant: str) -> TenantBusy:
+    """What whoever wants to register a device is told while other processes have the last places in hand."""
+    return TenantBusy(f"other processes are registering devices of {tenant}, which is close to limits.devices: try again")
 
 
 def _limit_reason(tenant: Tenant) -> str:

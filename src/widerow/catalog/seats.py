@@ -3,8 +3,9 @@
 A row for each such tenant, changed by `put_if` alone. Who wants to register devices takes seats first, then inserts, then
 says how many of them it used.
 Rule 1: what is stored and what is taken are never more than the limit together, so no two processes exceed it.
-Rule 2: nobody is refused while seats are taken and not settled, for a moment at least; nor before it was counted once more,
-if that is due: seats that a process took and died with, or that a deletion did not give back, are found again.
+Rule 2: nobody is refused while seats are taken and not settled: who has waited for them for a moment is told to come again;
+nor before it was counted once more, if that is due: seats that a process took and died with, or that a deletion did not give
+back, are found again.
 Rule 3: a limit that is new or was changed is counted for afresh, and once more when every process knows of it.
 Processes that have a store for themselves need none of this: they count what they know.
 """
@@ -27,7 +28,10 @@ from widerow.model.times import MINUTE, Clock
 from widerow.schema.tables import DEVICE_SEATS
 
 _TRIES = 100
-_PATIENT_TRIES = 40
+_WAITS, _WAITS_IN_HASTE = 40, 8
+"""How often somebody who wants more seats than are free looks again whether others have settled theirs: for about 0.7 s, and
+for 0.04 s where everybody else waits meanwhile.
+"""
 _LOST_US = MINUTE
 """A process that has not said for so long what became of its seats is dead, or has lost the store."""
 _RECOUNT_US = MINUTE // 2
@@ -62,6 +66,8 @@ class Taken:
 
     id: str
     seats: int
+    contested: bool = False
+    """There are fewer than were wanted, but others have taken some that they may give back."""
 
 
 class Seats:
@@ -70,19 +76,22 @@ class Seats:
     def __init__(self, engine: Engine, clock: Clock, *, refresh_us: int) -> None:
         self._engine, self._clock, self._refresh_us = engine, clock, refresh_us
 
-    def take(self, tenant: Tenant, wanted: int, allowed: int, stored: Callable[[], int]) -> Taken:
+    def take(self, tenant: Tenant, wanted: int, allowed: int, stored: Callable[[], int], *, in_haste: bool = False) -> Taken:
         """As many seats of `wanted` as there are. `stored` counts the devices that are in the store; it is asked seldom."""
-        for number in _tries(tenant.name):
+        waits = _WAITS_IN_HASTE if in_haste else _WAITS
+        for _ in _tries(tenant.name):
             row, seats = self._read(tenant.name)
             if seats is None or self._is_due(seats, tenant, wanted, allowed):
                 self._recount(tenant, row, seats, stored)
                 continue
             granted = min(wanted, seats.free(allowed))
-            if granted < wanted and seats.open and number < _PATIENT_TRIES:
+            contested = granted < wanted and bool(seats.open)
+            if contested and waits:
+                waits -= 1
                 continue  # who has the last seats may give some back in a moment
             if not granted:
-                return Taken("", 0)
-            taken = Taken(secrets.token_hex(8), granted)
+                return Taken("", 0, contested)
+            taken = Taken(secrets.token_hex(8), granted, contested)
             opened = {**seats.open, taken.id: _Open(granted, self._clock.now_us())}
             if self._put(tenant.name, row, msgspec.structs.replace(seats, open=opened)):
                 return taken

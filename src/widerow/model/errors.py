@@ -153,7 +153,7 @@ class Overloaded(Unavailable):
 
 
 class TenantBusy(Unavailable):
-    """The tenant's own line is full; others are served."""
+    """The tenant's own line is full, or others are registering its devices; other tenants are served."""
 
     code = "tenant-busy"
 

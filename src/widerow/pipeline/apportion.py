@@ -42,6 +42,11 @@ def refusals_by_job(jobs: Sequence[Job], refusals: Sequence[Refusal]) -> list[li
     return out
 
 
+def owners(jobs: Sequence[Job], reports: Flags) -> set[int]:
+    """Which jobs have one of these merged reports."""
+    return set((np.searchsorted(starts_of(jobs), np.flatnonzero(reports), side="right") - 1).tolist())
+
+
 def without_unregistered(tenant: Tenant, batch: Batch, codes: Bytes) -> tuple[Batch, list[Refusal]]:
     """The reports of devices that are registered, and why the others are refused; `codes` are the catalog's, per name."""
     if not codes.any():

@@ -33,7 +33,7 @@ from widerow.admit.admission import Admission
 from widerow.admit.pressure import Pressure, PressureSettings
 from widerow.model.arrays import Flags, lengths
 from widerow.model.batch import Batch
-from widerow.model.errors import NotTheWriter, QuotaExceeded, Refusal, Unavailable, WiderowError, unexpected
+from widerow.model.errors import NotTheWriter, QuotaExceeded, Refusal, TenantBusy, Unavailable, WiderowError, unexpected
 from widerow.model.lane import Lane
 from widerow.model.merge import joined
 from widerow.model.sizes import batch_bytes
@@ -347,8 +347,8 @@ class Pipeline:
         assert job.batch is not None
         self._batches.release(job)
         if error:
-            # Not being the writer is no fault of the store, nor is what a tenant sent.
-            told.failed |= isinstance(error, Unavailable) and not isinstance(error, NotTheWriter)
+            # Not being the writer is no fault of the store, nor is what a tenant sent, or what its other writers are at.
+            told.failed |= isinstance(error, Unavailable) and not isinstance(error, NotTheWriter | TenantBusy)
             self._record(job, Outcome(error=error))
             self._answer(job, Outcome(error=error))
         else:

@@ -1,8 +1,10 @@
 """The store as the end of the pipeline: batches of tenants are registered, placed, marked and written, in one write.
 
-A tenant that fails before the write fails alone. Where processes share a store, `may_write` is asked once more before each
-commit: what waits when the writer's lease runs out is refused, what is being written ends as it will (see `catalog.lease`).
-So is what was prepared before another process wrote, also if this one is the writer again.
+A tenant that fails before the write fails alone; so does a job with a new device for which other processes have the last
+places in hand (`catalog.seats`): it is to come again, and nobody waits for it.
+Where processes share a store, `may_write` is asked once more before each commit: what waits when the writer's lease runs out
+is refused, what is being written ends as it will (see `catalog.lease`). So is what was prepared before another process
+wrote, also if this one is the writer again.
 Between its steps a commit gives way, so others may be planned and written while it is under way: each step leaves behind
 what is so, and nothing that will be so when the next one is done.
 """
@@ -16,6 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from widerow.catalog.catalog import Catalog
+from widerow.catalog.devices import SEATS_TAKEN, seats_taken
 from widerow.catalog.series import Fit
 from widerow.engine.port import Engine
 from widerow.engine.rows import Rows
@@ -27,7 +30,7 @@ from widerow.model.tenant import LimitMode, Tenant
 from widerow.model.times import Clock
 from widerow.ops.counters import Counters
 from widerow.ops.courtesy import yielding
-from widerow.pipeline.apportion import refusals_by_job, series_refusal, without_unregistered
+from widerow.pipeline.apportion import owners, refusals_by_job, series_refusal, without_unregistered
 from widerow.pipeline.attach import attached
 from widerow.pipeline.job import Job, Settle
 from widerow.pipeline.lanes import PIECE_BYTES
@@ -89,8 +92,7 @@ class StoreSink:
             group.term = self._may_write()
             tenant = self._catalog.tenants.current(tenant_name, self._clock.now_us())
             batch = merge([job.batch for job in jobs if job.batch is not None])
-            batch, refused, group.fresh = self._register(tenant, batch)
-            group.refusals += refused
+            batch = self._register(tenant, batch, group)
             batch = self._within_series(tenant, batch, group)
             if tenant.row_attributes:
                 batch = attached(batch, self._catalog.attributes.of(tenant_name, batch.device.names, tenant.row_attributes))
@@ -118,14 +120,20 @@ class StoreSink:
             if group.error is None and group.term != term:
                 group.error = NotTheWriter("another process wrote to the store before this was written", retry_after_s=1.0)
 
-    def _register(self, tenant: Tenant, batch: Batch) -> tuple[Batch, list[Refusal], Names]:
+    def _register(self, tenant: Tenant, batch: Batch, group: _Group) -> Batch:
+        """Without reports of devices that are not registered."""
         used = np.zeros(len(batch.device.names), np.bool_)
         used[batch.device.codes] = True  # a name whose reports were all refused is no device
-        registered = self._catalog.devices.register(tenant, batch.device.names, used)
+        registered = self._catalog.devices.register(tenant, batch.device.names, used, in_haste=True)
         if registered.beyond is not None:
             self._counters.shadowed.labels(tenant.name, "devices").inc(int(registered.beyond[batch.device.codes].sum()))
+        group.fresh = registered.added
+        early = registered.codes == SEATS_TAKEN
+        if early.any():
+            group.early = owners(group.jobs, early[batch.device.codes])
         batch, refusals = without_unregistered(tenant, batch, registered.codes)
-        return batch, refusals, registered.added
+        group.refusals += refusals
+        return batch
 
     def _within_series(self, tenant: Tenant, batch: Batch, group: _Group) -> Batch:
         """Without reports that bring more series than the tenant may have."""
@@ -155,9 +163,9 @@ class StoreSink:
             self._catalog.series.settle(group.series, written=error is None)
         if group.plan and not error:
             self._observe(group.plan)
-        for job, refused in zip(group.jobs, refusals_by_job(group.jobs, group.refusals), strict=True):
+        for number, (job, refused) in enumerate(zip(group.jobs, refusals_by_job(group.jobs, group.refusals), strict=True)):
             try:
-                settle(job, refused, error)
+                settle(job, refused, error or (seats_taken(group.tenant) if number in group.early else None))
             except Exception:  # the others want their answers
                 log.exception("an answer could not be given")
 
@@ -180,6 +188,8 @@ class _Group:
     marks: MarkPlan | None = None
     fresh: Names | None = None
     """Devices that were registered for it."""
+    early: set[int] = field(default_factory=set)
+    """Jobs that are to come again, by number: their other reports are written, which does no harm."""
     series: Fit | None = None
     """With what is to be known of new series."""
     refusals: list[Refusal] = field(default_factory=list)
