@@ -13,6 +13,7 @@ from itertools import count
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition, cimpl
 
 from servers.kafka import Kafka as Broker
+from widerow.catalog.known import KnownTenants
 from widerow.codec.decoded import Decoded
 from widerow.codec.json import JsonDecoder
 from widerow.config import Backfill, Config, Kafka, Store
@@ -71,11 +72,11 @@ class Path:
     def worker(self, **changes: int) -> Iterator[Worker]:
         """A worker, with other settings of `[kafka]`."""
         config = replace(self.config, kafka=replace(self.config.kafka, **changes))  # type: ignore[arg-type]
-        tenants, clock = self.service.catalog.tenants, self.service.clock
+        clock = self.service.clock
         worker = Worker(
             config,
             self.service.pipeline,
-            lambda name: tenants.current(name, clock.now_us()),
+            KnownTenants(self.service.catalog.tenants, clock),
             Receiver(JsonDecoder(), clock),
             letters_to(self.service.dead_letters),
             clock,
