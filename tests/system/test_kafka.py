@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path as FilePath
 from threading import Event, Thread, Timer
 from typing import Any
 
@@ -414,6 +416,42 @@ def test_hours_that_were_rolled_go_out_and_go_again_if_kafka_did_not_take_them(
 # -- others
 
 
+GUIDE = FilePath(__file__).parents[2] / "docs/guides/kafka.md"
+
+
+def test_the_lines_with_kcat_in_the_guide_do_what_it_says(kafka: Kafka) -> None:
+    tool = str(had(lambda: program("kcat", "kcat")))
+    lines = [block for block in re.findall(r"```sh\n(.*?)```", GUIDE.read_text(), re.DOTALL) if "kcat" in block]
+    with kafka_path(kafka) as path:
+
+        def run(line: str) -> str:
+            for written, meant in (
+                ("kcat ", f"{tool} "),
+                ("kafka:9092", kafka.address),
+                ("widerow.reports", path.config.kafka.topic),
+            ):
+                assert written in line
+                line = line.replace(written, meant)
+            done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False, timeout=60)
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+
+        write, read_all, read_one = lines
+        assert run(write) == ""
+        value = '{"values": {"temperature": 71.5}}'
+        partition = int(partitions_of("acme", Names.of(["press-4"]), 4)[0])
+        assert partition == 0, "as the guide says; without murmur2 it would be 1"
+        assert run(read_all) == f"0 0 acme/press-4 [] {len(value)}\n"
+        assert run(read_one) == f"acme/press-4 {value}\n"
+        path.send([[path.report("press-4", 2)]])
+        ours = re.fullmatch(r"0 1 acme/press-4 \[(.*)\] \d+", run(read_all).splitlines()[1])
+        assert ours
+        assert ours[1].startswith("widerow-format=arrow,widerow-tenant=acme,widerow-version-us=")
+        with path.worker():
+            until(lambda: path.lag() == 0)
+        assert sorted(path.stored("press-4")) == [2, 71.5]
+
+
 def test_kcat_writes_and_reads_the_topics_as_documented(kafka: Kafka) -> None:
     with kafka_path(kafka) as path, path.worker():
         topic = path.config.kafka.topic
@@ -427,7 +465,7 @@ def test_kcat_writes_and_reads_the_topics_as_documented(kafka: Kafka) -> None:
             'nobody/d|{"values": {"x": 1}}',
             'no key|{"values": {"x": 1}}',
         ]
-        # The default partitioner of librdkafka is another one: a message in the wrong partition is stored all the same.
+        # Without the page's partitioner: a message in the wrong partition is stored all the same.
         kcat(kafka, "-P", "-t", topic, "-K", "|", given="\n".join(lines) + "\n")
         until(lambda: path.lag() == 0)
         assert path.stored("press 4") == [0, 1, 71.5]
