@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from servers.fixtures import had
 from servers.kafka import Kafka
@@ -200,6 +201,37 @@ def test_what_was_not_committed_comes_again_and_changes_nothing(kafka: Kafka) ->
             with again.worker():
                 until(lambda: again.lag() == 0)  # noqa: B023
         assert [path.stored(f"d{i}") for i in range(10)] == [[i] for i in range(10)]
+
+
+def test_messages_that_kafka_deleted_before_a_worker_took_them_are_counted(
+    kafka: Kafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    with kafka_path(kafka, partitions=1) as path:
+        topic, missed = path.config.kafka.topic, path.service.counters.kafka_missed
+        # What others do in transactions leaves gaps where nothing is missing.
+        producer = Producer({"bootstrap.servers": kafka.address, "transactional.id": topic})
+        producer.init_transactions(30)
+        for x in range(3):
+            producer.begin_transaction()
+            producer.produce(topic, f'{{"values": {{"x": {x}}}}}'.encode(), b"acme/d")
+            producer.commit_transaction(30)
+        with path.worker() as worker:
+            until(lambda: len(path.stored("d")) == 3)
+            until(lambda: len(worker.streams[0]._lines[0].gaps) == 0)
+        assert missed.labels(topic)._value.get() == 0
+
+        for x in range(3, 13):
+            path.send([[path.report("d", x)]])
+        admin = AdminClient({"bootstrap.servers": kafka.address})
+        deleted = admin.delete_records([TopicPartition(topic, 0, 6 + 7)])
+        assert [future.result(30).low_watermark for future in deleted.values()] == [13]
+        with path.worker():
+            until(lambda: path.lag() == 0)
+            until(lambda: missed.labels(topic)._value.get() > 0)
+        assert sorted(path.stored("d")) == [0, 1, 2, 10, 11, 12]
+        # The worker before had committed what is behind the last message, and the end of its transaction counts as one.
+        assert missed.labels(topic)._value.get() == 7 + 1
+        assert "Kafka deleted 8 messages before they were taken" in caplog.text
 
 
 def test_a_message_that_is_ahead_of_our_clock_has_its_own_time_as_often_as_it_comes(kafka: Kafka) -> None:

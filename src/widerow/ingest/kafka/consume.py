@@ -85,6 +85,7 @@ class Stream:
         self._high, self._low = mib << 20, mib << 19
         self._in_flight, self._typical = 0, float(_FIRST_GUESS)
         self._lines: dict[int, Line] = {}
+        self._new_lines: list[Line] = []
         self._finished: queue.SimpleQueue[tuple[Pack, Outcome]] = queue.SimpleQueue()
         self._again: list[tuple[float, int, Pack]] = []
         self._numbers = itertools.count()
@@ -166,6 +167,8 @@ class Stream:
 
     def _tend(self) -> None:
         """All that is due, except taking more."""
+        if self._new_lines:
+            self._begin()
         self._settle()
         self._retry()
         now_s = time.monotonic()
@@ -383,10 +386,21 @@ class Stream:
         log.info("%s: partitions %s are ours now", self._topic, _numbers(partitions))
         for one in partitions:
             self._lines[one.partition] = Line(one.topic, one.partition)
+            self._new_lines.append(self._lines[one.partition])
         consumer.incremental_assign(list(partitions))
         if self._paused and partitions:
             consumer.pause(list(partitions))
         self._changed = True
+
+    def _begin(self) -> None:
+        """Where partitions that came were left, before anything of them is committed. Not known: no gap is seen there."""
+        lines, self._new_lines = [line for line in self._new_lines if not line.gone], []
+        try:
+            for found in self._consumer.committed(self._partitions(lines), timeout=1.0) if lines else ():
+                if found.offset >= 0:
+                    self._lines[found.partition].begin(found.offset)
+        except KafkaException as error:
+            self._warn("begin", "%s: where it was left is not known: %s", self._topic, error.args[0].str())
 
     def _tell(self) -> None:
         """Topics may get more partitions at any time; then everybody is assigned anew, and asks. Not while librdkafka calls
@@ -449,11 +463,15 @@ class Stream:
             if unknown:
                 for found in self._consumer.committed(self._partitions(unknown), timeout=1.0):
                     if found.offset >= 0:
-                        self._lines[found.partition].next = self._lines[found.partition].committed = found.offset
+                        self._lines[found.partition].begin(found.offset)
             for line in self._lines.values():
                 where = TopicPartition(line.topic, line.partition)
-                told = self._consumer.get_watermark_offsets(where, timeout=0.5, cached=not ask)
+                cached = not ask and not line.gaps
+                told = self._consumer.get_watermark_offsets(where, timeout=0.5, cached=cached)
                 marks = cast("tuple[int, int] | None", told)  # None, whatever its types say, when nobody answers
+                if marks is not None and not cached and (missed := line.missed(marks[0])):
+                    self._counters.kafka_missed.labels(self._topic).inc(missed)
+                    log.error("%s/%d: Kafka deleted %d messages before they were taken", line.topic, line.partition, missed)
                 if marks is not None and marks[1] >= 0:
                     done = marks[0] if line.next is None else line.next
                     self._counters.kafka_lag.labels(line.topic, str(line.partition)).set(max(0, marks[1] - done))
