@@ -11,17 +11,17 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path as FilePath
 from threading import Event, Thread, Timer
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from servers.fixtures import had
 from servers.kafka import Kafka
 from servers.mosquitto import program
-from system.kafka_path import Path, fail_for_good, kafka_path, until
+from system.kafka_path import Path, committed, fail_for_good, kafka_path, until
 from widerow.codec.decoded import Decoded
 from widerow.codec.json import JsonDecoder
 from widerow.config import Config, Store
@@ -63,6 +63,23 @@ def kcat(broker: Kafka, *arguments: str, given: str | None = None) -> str:
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_a_coordinator_that_still_loads_is_asked_again_and_one_that_refuses_is_not() -> None:
+    answers = [KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, 0, KafkaError.GROUP_AUTHORIZATION_FAILED]
+
+    class Asker:
+        def committed(self, parts: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+            assert timeout > 0
+            if code := answers.pop(0):
+                raise KafkaException(KafkaError(code))
+            return parts
+
+    parts = [TopicPartition("t", 0, 7)]
+    assert committed(cast("Consumer", Asker()), parts) == parts
+    with pytest.raises(KafkaException):
+        committed(cast("Consumer", Asker()), parts)
+    assert answers == []
 
 
 # -- topics
