@@ -267,3 +267,26 @@ def test_what_is_committed_has_nothing_unfinished_before_it(order: list[int], fi
     first = next((i for i in range(12) if i not in done), 12)
     assert line.next == (5 if first == 0 else offsets[first - 1] + 1)
     assert line.idle == (finished == 12)
+
+
+def test_only_what_is_below_the_first_offset_that_is_there_was_missed() -> None:
+    line = Line("t", 0)
+    line.begin(10)
+    assert (line.next, line.to_commit()) == (10, None)
+    for offset in (10, 12, 20):  # 11 may be the end of a transaction
+        line.take(offset, 1)
+    assert line.missed(18) == 1 + 5
+    assert line.missed(18) == 0, "once"
+    for offset in (22, 24):
+        line.take(offset, 1)
+    assert line.missed(18) == 0, "nothing was deleted since"
+
+    told_late = Line("t", 0)
+    told_late.take(20, 1)
+    told_late.begin(15)
+    told_late.take(21, 1)
+    assert (told_late.missed(19), told_late.next) == (4, 20)
+
+    of_a_new_group = Line("t", 0)
+    of_a_new_group.take(20, 1)
+    assert of_a_new_group.missed(20) == 0

@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition, cimpl
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition, cimpl
 
 from servers.kafka import Kafka as Broker
+from widerow.catalog.known import KnownTenants
 from widerow.codec.decoded import Decoded
 from widerow.codec.json import JsonDecoder
 from widerow.config import Backfill, Config, Kafka, Store
+from widerow.ingest.kafka.connect import client_settings
 from widerow.ingest.kafka.consume import Worker
 from widerow.ingest.kafka.letters import letters_to
 from widerow.ingest.kafka.produce import KafkaSink
@@ -31,6 +33,12 @@ from widerow.pipeline.pipeline import Pipeline, PipelineSettings
 from widerow.service import Service
 
 _numbers = count()
+_STILL_LOADING = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError._WAIT_COORD,
+}
 
 
 @dataclass
@@ -71,11 +79,11 @@ class Path:
     def worker(self, **changes: int) -> Iterator[Worker]:
         """A worker, with other settings of `[kafka]`."""
         config = replace(self.config, kafka=replace(self.config.kafka, **changes))  # type: ignore[arg-type]
-        tenants, clock = self.service.catalog.tenants, self.service.clock
+        clock = self.service.clock
         worker = Worker(
             config,
             self.service.pipeline,
-            lambda name: tenants.current(name, clock.now_us()),
+            KnownTenants(self.service.catalog.tenants, clock),
             Receiver(JsonDecoder(), clock),
             letters_to(self.service.dead_letters),
             clock,
@@ -111,20 +119,32 @@ class Path:
 def lag_of(kafka: Kafka, topic: str | None = None) -> int:
     topic = topic or kafka.topic
     group = kafka.group if topic == kafka.topic else f"{kafka.group}.backfill"
-    asker = Consumer({"bootstrap.servers": kafka.brokers, "group.id": group})
+    asker = Consumer(client_settings(kafka) | {"group.id": group})
     try:
         parts = [TopicPartition(topic, p) for p in range(kafka.partitions)]
-        done = {part.partition: max(0, part.offset) for part in asker.committed(parts, timeout=10)}
+        done = {part.partition: max(0, part.offset) for part in committed(asker, parts)}
         return sum(asker.get_watermark_offsets(part, timeout=10)[1] - done[part.partition] for part in parts)
     finally:
         asker.close()
+
+
+def committed(asker: Consumer, parts: list[TopicPartition], within_s: float = 10.0) -> list[TopicPartition]:
+    """As the group's coordinator says. One that has just started is asked again: first it loads what groups there are."""
+    deadline_s = time.monotonic() + within_s
+    while True:
+        try:
+            return asker.committed(parts, timeout=max(0.1, deadline_s - time.monotonic()))
+        except KafkaException as error:
+            if error.args[0].code() not in _STILL_LOADING or time.monotonic() >= deadline_s:
+                raise
+        time.sleep(0.05)
 
 
 Reports = Sequence[Report]
 
 
 @contextmanager
-def kafka_path(broker: Broker, *, partitions: int = 4, create: bool = True, **changes: int) -> Iterator[Path]:
+def kafka_path(broker: Broker, *, partitions: int = 4, create: bool = True, **changes: int | str) -> Iterator[Path]:
     """With topics of its own; `changes` are settings of `[kafka]`."""
     name = f"path-{next(_numbers)}"
     kafka = Kafka(

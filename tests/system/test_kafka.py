@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path as FilePath
 from threading import Event, Thread, Timer
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from servers.fixtures import had
 from servers.kafka import Kafka
 from servers.mosquitto import program
-from system.kafka_path import Path, fail_for_good, kafka_path, until
+from system.kafka_path import Path, committed, fail_for_good, kafka_path, until
 from widerow.codec.decoded import Decoded
 from widerow.codec.json import JsonDecoder
 from widerow.config import Config, Store
@@ -60,6 +63,23 @@ def kcat(broker: Kafka, *arguments: str, given: str | None = None) -> str:
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_a_coordinator_that_still_loads_is_asked_again_and_one_that_refuses_is_not() -> None:
+    answers = [KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, 0, KafkaError.GROUP_AUTHORIZATION_FAILED]
+
+    class Asker:
+        def committed(self, parts: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+            assert timeout > 0
+            if code := answers.pop(0):
+                raise KafkaException(KafkaError(code))
+            return parts
+
+    parts = [TopicPartition("t", 0, 7)]
+    assert committed(cast("Consumer", Asker()), parts) == parts
+    with pytest.raises(KafkaException):
+        committed(cast("Consumer", Asker()), parts)
+    assert answers == []
 
 
 # -- topics
@@ -198,6 +218,37 @@ def test_what_was_not_committed_comes_again_and_changes_nothing(kafka: Kafka) ->
             with again.worker():
                 until(lambda: again.lag() == 0)  # noqa: B023
         assert [path.stored(f"d{i}") for i in range(10)] == [[i] for i in range(10)]
+
+
+def test_messages_that_kafka_deleted_before_a_worker_took_them_are_counted(
+    kafka: Kafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    with kafka_path(kafka, partitions=1) as path:
+        topic, missed = path.config.kafka.topic, path.service.counters.kafka_missed
+        # What others do in transactions leaves gaps where nothing is missing.
+        producer = Producer({"bootstrap.servers": kafka.address, "transactional.id": topic})
+        producer.init_transactions(30)
+        for x in range(3):
+            producer.begin_transaction()
+            producer.produce(topic, f'{{"values": {{"x": {x}}}}}'.encode(), b"acme/d")
+            producer.commit_transaction(30)
+        with path.worker() as worker:
+            until(lambda: len(path.stored("d")) == 3)
+            until(lambda: len(worker.streams[0]._lines[0].gaps) == 0)
+        assert missed.labels(topic)._value.get() == 0
+
+        for x in range(3, 13):
+            path.send([[path.report("d", x)]])
+        admin = AdminClient({"bootstrap.servers": kafka.address})
+        deleted = admin.delete_records([TopicPartition(topic, 0, 6 + 7)])
+        assert [future.result(30).low_watermark for future in deleted.values()] == [13]
+        with path.worker():
+            until(lambda: path.lag() == 0)
+            until(lambda: missed.labels(topic)._value.get() > 0)
+        assert sorted(path.stored("d")) == [0, 1, 2, 10, 11, 12]
+        # The worker before had committed what is behind the last message, and the end of its transaction counts as one.
+        assert missed.labels(topic)._value.get() == 7 + 1
+        assert "Kafka deleted 8 messages before they were taken" in caplog.text
 
 
 def test_a_message_that_is_ahead_of_our_clock_has_its_own_time_as_often_as_it_comes(kafka: Kafka) -> None:
@@ -414,6 +465,42 @@ def test_hours_that_were_rolled_go_out_and_go_again_if_kafka_did_not_take_them(
 # -- others
 
 
+GUIDE = FilePath(__file__).parents[2] / "docs/guides/kafka.md"
+
+
+def test_the_lines_with_kcat_in_the_guide_do_what_it_says(kafka: Kafka) -> None:
+    tool = str(had(lambda: program("kcat", "kcat")))
+    lines = [block for block in re.findall(r"```sh\n(.*?)```", GUIDE.read_text(), re.DOTALL) if "kcat" in block]
+    with kafka_path(kafka) as path:
+
+        def run(line: str) -> str:
+            for written, meant in (
+                ("kcat ", f"{tool} "),
+                ("kafka:9092", kafka.address),
+                ("widerow.reports", path.config.kafka.topic),
+            ):
+                assert written in line
+                line = line.replace(written, meant)
+            done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False, timeout=60)
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+
+        write, read_all, read_one = lines
+        assert run(write) == ""
+        value = '{"values": {"temperature": 71.5}}'
+        partition = int(partitions_of("acme", Names.of(["press-4"]), 4)[0])
+        assert partition == 0, "as the guide says; without murmur2 it would be 1"
+        assert run(read_all) == f"0 0 acme/press-4 [] {len(value)}\n"
+        assert run(read_one) == f"acme/press-4 {value}\n"
+        path.send([[path.report("press-4", 2)]])
+        ours = re.fullmatch(r"0 1 acme/press-4 \[(.*)\] \d+", run(read_all).splitlines()[1])
+        assert ours
+        assert ours[1].startswith("widerow-format=arrow,widerow-tenant=acme,widerow-version-us=")
+        with path.worker():
+            until(lambda: path.lag() == 0)
+        assert sorted(path.stored("press-4")) == [2, 71.5]
+
+
 def test_kcat_writes_and_reads_the_topics_as_documented(kafka: Kafka) -> None:
     with kafka_path(kafka) as path, path.worker():
         topic = path.config.kafka.topic
@@ -427,7 +514,7 @@ def test_kcat_writes_and_reads_the_topics_as_documented(kafka: Kafka) -> None:
             'nobody/d|{"values": {"x": 1}}',
             'no key|{"values": {"x": 1}}',
         ]
-        # The default partitioner of librdkafka is another one: a message in the wrong partition is stored all the same.
+        # Without the page's partitioner: a message in the wrong partition is stored all the same.
         kcat(kafka, "-P", "-t", topic, "-K", "|", given="\n".join(lines) + "\n")
         until(lambda: path.lag() == 0)
         assert path.stored("press 4") == [0, 1, 71.5]

@@ -13,17 +13,19 @@ from uuid import uuid4
 import httpx
 import pytest
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from servers.cassandra import Cassandra
 from servers.fixtures import had
 from servers.kafka import Kafka
 from servers.mosquitto import program
-from system.kafka_path import lag_of, until
+from system.kafka_path import kafka_path, lag_of, until
 from system.test_cli_processes import interrupted, run, started
 from widerow.config import Kafka as KafkaConfig
 from widerow.config import build
 from widerow.ingest.kafka.connect import client_settings, ensure_topics, partition_counts
 from widerow.model.errors import ConfigError, WiderowError
+from widerow.model.times import HOUR
 from widerow.pipeline.job import Lane
 
 
@@ -88,13 +90,15 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Kafka, P
     subprocess.run([*made, *names], check=True, capture_output=True, timeout=60)
     both.write_text(key.read_text() + cert.read_text())
     login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
     settings = {
         "listener.security.protocol.map": "PLAINTEXT:SASL_SSL,CONTROLLER:PLAINTEXT",
-        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
         "listener.name.plaintext.plain.sasl.jaas.config": (
             f'{login} username="broker" password="b" user_broker="b" user_widerow="secret";'
         ),
+        **{f"listener.name.plaintext.scram-sha-{bits}.sasl.jaas.config": scram for bits in (256, 512)},
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(both),
         "ssl.truststore.type": "PEM",
@@ -113,17 +117,14 @@ class Guarded(Kafka):
         return True
 
 
+def credentials(cert: Path, mechanism: str = "PLAIN") -> dict[str, int | str]:
+    """Settings of `[kafka]`."""
+    return {"tls": 1, "tls_ca": str(cert), "sasl_mechanism": mechanism, "username": "widerow", "password": "secret"}
+
+
 def test_brokers_that_want_tls_and_a_password_get_both(guarded: tuple[Kafka, Path]) -> None:
     broker, cert = guarded
-    good = KafkaConfig(
-        brokers=broker.address,
-        tls=1,
-        tls_ca=str(cert),
-        sasl_mechanism="PLAIN",
-        username="widerow",
-        password="secret",
-        partitions=2,
-    )
+    good = replace(KafkaConfig(brokers=broker.address, partitions=2), **credentials(cert))  # type: ignore[arg-type]
     assert ensure_topics(good, create=True) == {Lane.LIVE: 2, Lane.BACKFILL: 2}
 
     def check(bad: KafkaConfig) -> None:
@@ -136,3 +137,24 @@ def test_brokers_that_want_tls_and_a_password_get_both(guarded: tuple[Kafka, Pat
     check(replace(good, tls_ca=""))
     with pytest.raises(ConfigError, match=r"kafka\.sasl_mechanism"):
         build({"kafka": {"sasl_mechanism": "MAGIC"}}, {})
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_reports_go_through_brokers_that_want_tls_and_a_password(guarded: tuple[Kafka, Path], mechanism: str) -> None:
+    broker, cert = guarded
+    if mechanism != "PLAIN":
+        known = replace(KafkaConfig(brokers=broker.address), **credentials(cert))  # type: ignore[arg-type]
+        proof = ScramCredentialInfo(ScramMechanism[mechanism.replace("-", "_")], 4096)
+        made = UserScramCredentialUpsertion("widerow", proof, b"secret")
+        admin = AdminClient(client_settings(known))
+        admin.alter_user_scram_credentials([made])["widerow"].result(30)
+    with kafka_path(broker, create=False, partitions=2, **credentials(cert, mechanism)) as path:
+        kafka = path.config.kafka
+        asker = AdminClient(client_settings(kafka))
+        assert ensure_topics(kafka, create=True) == {Lane.LIVE: 2, Lane.BACKFILL: 2}
+        until(lambda: partition_counts(asker, kafka) == {Lane.LIVE: 2, Lane.BACKFILL: 2})
+        with path.worker():
+            outcomes = path.send([[path.report(f"d{i}", i), path.report(f"d{i}", -i, ago_us=2 * HOUR)] for i in range(10)])
+            assert [(outcome.accepted, outcome.error) for outcome in outcomes] == [(2, None)] * 10
+            until(lambda: path.lag() == 0 and path.lag(kafka.backfill_topic) == 0)
+        assert [path.stored(f"d{i}") for i in range(10)] == [[-i, i] for i in range(10)]

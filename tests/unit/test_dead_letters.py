@@ -15,8 +15,9 @@ from widerow.codec.arrow import decode_arrow
 from widerow.config import Config, DeadLetters, Store
 from widerow.engine.rows import Rows
 from widerow.model.device import Device
-from widerow.model.errors import StorageFull
+from widerow.model.errors import StorageFull, Unavailable
 from widerow.model.tenant import Tenant
+from widerow.model.times import ManualClock
 from widerow.pipeline.job import Job, Outcome
 from widerow.pipeline.origin import ARROW_TYPE, LINE_TYPE, Origin
 from widerow.pipeline.parts import parts
@@ -76,6 +77,49 @@ def test_a_job_whose_letters_must_be_durable_fails_with_them_and_passes_later(
     assert (again.accepted, again.refused) == (1, 1)
     (filed,) = service.dead_letters.store.newest("acme")
     assert (filed.letter.code, filed.letter.source) == ("device-missing", "kafka:t/0/1")
+
+
+def test_letters_that_could_not_be_written_cost_nothing_and_are_not_counted_before_they_are_given_up(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that is away for long, and those who try again all the time: a day's bytes, and a burst of letters."""
+    letters, clock = service.dead_letters, ManualClock(service.clock.now_us())
+    monkeypatch.setattr(letters, "_clock", clock)
+    filed, dropped = service.counters.dead_letters, service.counters.dead_letters_dropped.labels("acme")._value
+    origin = Origin("kafka:t/0/1", LINE_TYPE, "us", "", b"m x=1" + b" " * 30_000 + b"\nm x=2" + b" " * 60_000, durable=True)
+    with monkeypatch.context() as patch:
+        tried = failing_letters(service, patch)
+        for positions in ([], [0], [0, 1]) * 100:
+            with pytest.raises(StorageFull):
+                letters.file("acme", origin, "syntax", "why", positions)
+    assert len(tried) == 300, "each time it was tried, and none was over a cap"
+    assert dropped.get() == 0
+    for positions in ([], [0], [0, 1]):
+        letters.file("acme", origin, "syntax", "why", positions)
+    assert sorted(one.letter.reports for one in letters.store.newest("acme")) == [0, 1, 1, 1]
+    assert filed.labels("acme", "syntax")._value.get() == 4
+    budget = letters._budgets["acme"]
+    assert (budget.tokens, budget.bytes) == (96, letters.store.weight_of_day("acme", clock.now_us()))
+    assert dropped.get() == 0
+
+
+def test_a_write_that_failed_and_was_stored_all_the_same_counts(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who tries again for ever must not fill the store that way."""
+    write, letters = service.engine.write, service.dead_letters
+    origin = Origin("kafka:t/0/1", LINE_TYPE, "us", "", b"rubbish " * 8_000, durable=True)
+
+    def stores_and_says_nothing(changes: list[tuple[Table, Rows]]) -> None:
+        write(changes)
+        raise Unavailable("no answer")
+
+    monkeypatch.setattr(service.engine, "write", stores_and_says_nothing)
+    for _ in range(16):
+        with pytest.raises(Unavailable):
+            letters.file("acme", origin, "syntax", "why")
+    letters.file("acme", origin, "syntax", "why")  # over the cap
+    stored = letters.store.weight_of_day("acme", service.clock.now_us())
+    assert MAX_BYTES - 64_500 < stored <= MAX_BYTES
+    assert service.counters.dead_letters_dropped.labels("acme")._value.get() == 1
 
 
 def test_a_sender_who_waits_for_an_answer_does_not_wait_for_its_letters(

@@ -117,19 +117,19 @@ def require_kafka() -> None:
 
 
 def _worker(service: Service, settings: Config) -> Worker:
+    from widerow.catalog.known import KnownTenants  # noqa: PLC0415
     from widerow.codec.json import JsonDecoder  # noqa: PLC0415
     from widerow.ingest.kafka.consume import Worker  # noqa: PLC0415
     from widerow.ingest.kafka.letters import letters_to  # noqa: PLC0415
     from widerow.ingest.kafka.receive import Receiver  # noqa: PLC0415
 
-    tenants, clock = service.catalog.tenants, service.clock
     return Worker(
         settings,
         service.pipeline,
-        lambda name: tenants.current(name, clock.now_us()),
-        Receiver(JsonDecoder(), clock),
+        KnownTenants(service.catalog.tenants, service.clock),
+        Receiver(JsonDecoder(), service.clock),
         letters_to(service.dead_letters),
-        clock,
+        service.clock,
         service.counters,
     )
 

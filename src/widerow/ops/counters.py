@@ -121,6 +121,9 @@ class Counters:
         self.kafka_skipped = Counter(
             "widerow_kafka_skipped_messages", "Messages that belong to no tenant we know.", ["topic", "code"], registry=r
         )
+        self.kafka_missed = Counter(
+            "widerow_kafka_missed_messages", "Messages that Kafka deleted before they were taken.", ["topic"], registry=r
+        )
         self.kafka_retries = Counter(
             "widerow_kafka_retries", "Times that messages were handed to the store again.", ["topic", "code"], registry=r
         )

@@ -5,9 +5,11 @@ Not filed: what is to be sent again unchanged (overload, a spent limit, a store 
 (tokens), and what was erased, which must not come back this way.
 Rule 2: a tenant has so many letters a second, with bursts, and so many bytes a day. What is over that is dropped and
 counted. The first is checked before anything is done for a letter. The second is counted from the store when a process
-files its first letter of a day, and in the process after that: with several processes each has the cap to itself.
+files its first letter of a day, and in the process after that: with several processes each has the cap to itself. A write
+that failed costs nothing: its letters are given back, and bytes are counted from the store again, which may have them.
 Rule 3: callers do not wait. Letters are cut and written by a thread of their own, behind a bounded queue; what does not fit
-is dropped and counted. Only letters of an origin that is `durable` are written by the caller, and a failure is raised.
+is dropped and counted. Only letters of an origin that is `durable` are written by the caller, and a failure is raised: it
+is the caller who tries again, or gives up and counts it.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from msgspec import structs
@@ -217,12 +219,24 @@ class DeadLetters:
         day_us = bucket_start(now_us, DAY)
         with self._counting:
             budget = self._budgets.get(tenant) or self._budgets.setdefault(tenant, _Budget(0.0, now_us))
-            if budget.day_us != day_us:
-                budget.bytes, budget.day_us = self.store.weight_of_day(tenant, now_us), day_us
+            known = budget.day_us == day_us
+        stored = 0 if known else self.store.weight_of_day(tenant, now_us)  # others do not wait for the store
+        with self._counting:
+            if not known and budget.day_us != day_us:
+                budget.bytes, budget.day_us = stored, day_us
             if size > self._left(budget):
                 return False
             budget.bytes += size
             return True
+
+    def _refund(self, taken: Mapping[str, int]) -> None:
+        """So many letters of tenants were paid for, and are not known to be written."""
+        most = float(self.settings.max_per_s * _BURST_S)
+        with self._changed, self._counting:
+            for tenant, count in taken.items():
+                if budget := self._budgets.get(tenant):
+                    budget.tokens = min(most, budget.tokens + count)
+                    budget.day_us = -1
 
     def _dropped(self, tenant: str) -> None:
         self._counters.dead_letters_dropped.labels(tenant).inc()
@@ -252,21 +266,33 @@ class DeadLetters:
 
     def _write(self, refused: Sequence[_Refused]) -> None:
         letters: list[tuple[str, Filed]] = []
+        taken = Counter(one.tenant for one in refused)
+        over: list[str] = []
         try:
             for one in refused:
-                letters += [(one.tenant, filed) for filed in self._letters(one)]
+                for k, filed in enumerate(self._letters(one)):
+                    allowed = not k or self._take(one.tenant)
+                    taken[one.tenant] += k > 0 and allowed
+                    if not allowed or not self._charge(one.tenant, weight(filed), filed.filed_us):
+                        over.append(one.tenant)  # and whatever would follow with it
+                        break
+                    letters.append((one.tenant, filed))
             if letters:
                 self.store.put(letters, self.settings.keep_us)
         except BaseException:
+            self._refund(taken)
             for one in refused:
-                self._dropped(one.tenant)
+                if not one.origin.durable:
+                    self._dropped(one.tenant)
             raise
+        for tenant in over:
+            self._dropped(tenant)
         for tenant, filed in letters:
             self._counters.dead_letters.labels(tenant, filed.letter.code).inc()
 
     def _letters(self, refused: _Refused) -> Iterator[Filed]:
-        """The letters of something refused, as far as the caps allow."""
-        for k, part in enumerate(self._parts(refused.origin, refused.positions)):
+        """The letters of something refused."""
+        for part in self._parts(refused.origin, refused.positions):
             now_us = self._clock.now_us()
             origin = part.origin
             letter = Letter(
@@ -282,11 +308,7 @@ class DeadLetters:
                 kept=part.kept,
                 size=len(origin.body),
             )
-            filed = Filed(new_id(now_us, self._random_bytes(4)), letter, whole_ms(now_us), origin.body)
-            if (k and not self._take(refused.tenant)) or not self._charge(refused.tenant, weight(filed), now_us):
-                self._dropped(refused.tenant)  # and whatever would follow with it
-                return
-            yield filed
+            yield Filed(new_id(now_us, self._random_bytes(4)), letter, whole_ms(now_us), origin.body)
 
     def _parts(self, origin: Origin, positions: Sequence[int]) -> Iterator[Part]:
         most = self.settings.max_body_bytes

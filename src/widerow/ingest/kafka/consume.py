@@ -7,6 +7,8 @@ Rule 3: what is in flight is bounded in bytes, for each lane by itself: the back
 When it is full, taking pauses, until half of it is free.
 Rule 4: partitions are handed over cleanly. Before one is let go of, what was begun is finished, for a time, and committed;
 what was not finished then comes to its next owner once more, which changes nothing in the store.
+Rule 5: the thread is back at Kafka before it is missed there. It does not ask a store that hangs for each pack, and not at
+all while partitions are handed over (`KnownTenants`); letters wait for as long as the last one did in vain.
 """
 
 from __future__ import annotations
@@ -23,11 +25,12 @@ from typing import Protocol, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from widerow.catalog.known import KnownTenants
 from widerow.codec.decoded import or_rejected
 from widerow.config import Config
 from widerow.ingest.kafka.connect import client_settings, failure, partition_counts, topics
 from widerow.ingest.kafka.offsets import Line
-from widerow.ingest.kafka.receive import MOST_AHEAD_US, Incoming, Pack, Receiver, incoming, packs_of
+from widerow.ingest.kafka.receive import MOST_AHEAD_US, Filed, Incoming, Pack, Receiver, incoming, packs_of
 from widerow.model.check import check_tenant
 from widerow.model.errors import NotFound, Refusal, Rejected, Unavailable, WiderowError
 from widerow.model.tenant import Tenant
@@ -44,6 +47,8 @@ _FIRST_GUESS, _FORGET = 256 << 10, 0.9
 _POLL_S, _PAUSED_POLL_S, _FULL_S = 0.1, 0.02, 0.2
 _COMMIT_S, _LOOK_S, _LOOK_PAUSED_S = 1.0, 1.0, 5.0
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 5.0
+_RETRYING_S = 1.0
+"""How long what is due again is handed in, before it is time to look after everything else."""
 _STRANGER_S, _MOST_STRANGERS = 5.0, 10_000
 _WARN_S = 10.0
 
@@ -51,8 +56,11 @@ _WARN_S = 10.0
 class Letters(Protocol):
     """Where refused reports are kept."""
 
-    def __call__(self, message: Incoming, refusals: Sequence[Refusal]) -> None:
-        """Durable on return, or over a cap. Raises `Unavailable`. A refusal without positions is of the whole message."""
+    def __call__(self, message: Incoming, refusals: Sequence[Refusal], filed: Filed) -> None:
+        """Durable on return, or over a cap. Raises `Unavailable`. A refusal without positions is of the whole message.
+
+        What is `filed` is not filed again; what is filed is added to it.
+        """
 
 
 class Stream:
@@ -63,27 +71,30 @@ class Stream:
         config: Config,
         lane: Lane,
         pipeline: Pipeline,
-        tenant: Callable[[str], Tenant],
+        tenants: KnownTenants,
         receiver: Receiver,
         letters: Letters,
         clock: Clock,
         counters: Counters,
     ) -> None:
         self._kafka, self._lane, self._topic = config.kafka, lane, topics(config.kafka)[lane]
-        self._pipeline, self._tenant, self._receiver, self._letters = pipeline, tenant, receiver, letters
+        self._pipeline, self._tenants, self._receiver, self._letters = pipeline, tenants, receiver, letters
         self._clock, self._counters = clock, counters
         # Of backlog one tenant may have half of the lane: more would only be refused there.
         mib = config.kafka.max_in_flight_mib if lane is Lane.LIVE else max(1, config.backfill.max_in_flight_mib // 2)
         self._high, self._low = mib << 20, mib << 19
         self._in_flight, self._typical = 0, float(_FIRST_GUESS)
         self._lines: dict[int, Line] = {}
+        self._new_lines: list[Line] = []
         self._finished: queue.SimpleQueue[tuple[Pack, Outcome]] = queue.SimpleQueue()
         self._again: list[tuple[float, int, Pack]] = []
         self._numbers = itertools.count()
         self._strangers: dict[str, float] = {}
         self._warned_s: dict[str, float] = {}
         self._paused = False
-        self._stopping = False
+        self._stopping = self._handing_over = False
+        self._file_s = 0.0
+        """No letter is filed before."""
         self._commit_s = self._look_s = self._ask_s = 0.0
         self.assigned: Callable[[Sequence[int], int], None] = lambda _ours, _count: None
         """Told which partitions are ours, and of how many, soon after that changes."""
@@ -156,6 +167,8 @@ class Stream:
 
     def _tend(self) -> None:
         """All that is due, except taking more."""
+        if self._new_lines:
+            self._begin()
         self._settle()
         self._retry()
         now_s = time.monotonic()
@@ -242,7 +255,8 @@ class Stream:
         if not ours and now_s < self._strangers.get(name, 0.0):
             return None
         try:
-            tenant = self._tenant(check_tenant(name))
+            find = self._tenants.at_hand if self._handing_over else self._tenants.get
+            tenant = find(check_tenant(name))
         except Rejected:
             if len(self._strangers) >= _MOST_STRANGERS:
                 self._strangers.clear()
@@ -284,15 +298,28 @@ class Stream:
                 self._hand_in(half)
             self._pipeline.wake()
         else:
+            refused = pack.refused(outcome.refusals)
+            if isinstance(error, Rejected):
+                refused = [(pack.messages[0], [Refusal(error.code, str(error), ())]), *refused]
             try:
-                if isinstance(error, Rejected):
-                    self._letters(pack.messages[0], [Refusal(error.code, str(error), ())])
-                for message, refusals in pack.refused(outcome.refusals):
-                    self._letters(message, refusals)
+                self._file(pack, refused)
             except WiderowError as failed:
                 self._try_again(pack, failed)
             else:
                 self._release(pack)
+
+    def _file(self, pack: Pack, refused: Iterable[tuple[Incoming, Sequence[Refusal]]]) -> None:
+        """What was filed when the pack was tried before is not filed again."""
+        for message, refusals in refused:
+            began_s = time.monotonic()
+            if began_s < self._file_s:
+                raise Unavailable("the store did not take a dead letter a moment ago")
+            try:
+                self._letters(message, refusals, pack.filed)
+            except Unavailable:
+                now_s = time.monotonic()
+                self._file_s = now_s + (now_s - began_s)
+                raise
 
     def _release(self, pack: Pack) -> None:
         for message in pack.messages:
@@ -312,7 +339,7 @@ class Stream:
 
     def _retry(self) -> None:
         now_s, handed_in = time.monotonic(), False
-        while self._again and self._again[0][0] <= now_s:
+        while self._again and self._again[0][0] <= now_s and time.monotonic() < now_s + _RETRYING_S:
             _, _, pack = heapq.heappop(self._again)
             if all(message.place.line.gone for message in pack.messages):
                 self._release(pack)
@@ -359,10 +386,21 @@ class Stream:
         log.info("%s: partitions %s are ours now", self._topic, _numbers(partitions))
         for one in partitions:
             self._lines[one.partition] = Line(one.topic, one.partition)
+            self._new_lines.append(self._lines[one.partition])
         consumer.incremental_assign(list(partitions))
         if self._paused and partitions:
             consumer.pause(list(partitions))
         self._changed = True
+
+    def _begin(self) -> None:
+        """Where partitions that came were left, before anything of them is committed. Not known: no gap is seen there."""
+        lines, self._new_lines = [line for line in self._new_lines if not line.gone], []
+        try:
+            for found in self._consumer.committed(self._partitions(lines), timeout=1.0) if lines else ():
+                if found.offset >= 0:
+                    self._lines[found.partition].begin(found.offset)
+        except KafkaException as error:
+            self._warn("begin", "%s: where it was left is not known: %s", self._topic, error.args[0].str())
 
     def _tell(self) -> None:
         """Topics may get more partitions at any time; then everybody is assigned anew, and asks. Not while librdkafka calls
@@ -394,10 +432,12 @@ class Stream:
     def _hand_over(self, lines: Sequence[Line]) -> None:
         """Finish what was begun, for a time; commit; let go."""
         until_s = time.monotonic() + self._kafka.revoke_timeout_s
+        self._handing_over = True
         while not all(line.idle for line in lines) and time.monotonic() < until_s:
             self._settle(wait_s=0.01)
             self._retry()
         self._settle()
+        self._handing_over = False
         self._commit(lines, wait=True)
         self._let_go(lines)
 
@@ -423,11 +463,15 @@ class Stream:
             if unknown:
                 for found in self._consumer.committed(self._partitions(unknown), timeout=1.0):
                     if found.offset >= 0:
-                        self._lines[found.partition].next = self._lines[found.partition].committed = found.offset
+                        self._lines[found.partition].begin(found.offset)
             for line in self._lines.values():
                 where = TopicPartition(line.topic, line.partition)
-                told = self._consumer.get_watermark_offsets(where, timeout=0.5, cached=not ask)
+                cached = not ask and not line.gaps
+                told = self._consumer.get_watermark_offsets(where, timeout=0.5, cached=cached)
                 marks = cast("tuple[int, int] | None", told)  # None, whatever its types say, when nobody answers
+                if marks is not None and not cached and (missed := line.missed(marks[0])):
+                    self._counters.kafka_missed.labels(self._topic).inc(missed)
+                    log.error("%s/%d: Kafka deleted %d messages before they were taken", line.topic, line.partition, missed)
                 if marks is not None and marks[1] >= 0:
                     done = marks[0] if line.next is None else line.next
                     self._counters.kafka_lag.labels(line.topic, str(line.partition)).set(max(0, marks[1] - done))
@@ -449,15 +493,15 @@ class Worker:
         self,
         config: Config,
         pipeline: Pipeline,
-        tenant: Callable[[str], Tenant],
+        tenants: KnownTenants,
         receiver: Receiver,
         letters: Letters,
         clock: Clock,
         counters: Counters,
     ) -> None:
-        """`tenant` gives one by name, or raises `NotFound`."""
         self.streams = [
-            Stream(config, lane, pipeline, tenant, receiver, letters, clock, counters) for lane in (Lane.LIVE, Lane.BACKFILL)
+            Stream(config, lane, pipeline, tenants, receiver, letters, clock, counters)
+            for lane in (Lane.LIVE, Lane.BACKFILL)
         ]
 
     def start(self) -> None:

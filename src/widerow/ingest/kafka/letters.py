@@ -6,23 +6,28 @@ from collections.abc import Sequence
 
 from widerow.ingest.kafka.consume import Letters
 from widerow.ingest.kafka.message import ARROW
-from widerow.ingest.kafka.receive import Incoming
+from widerow.ingest.kafka.receive import Filed, Incoming
 from widerow.model.errors import Refusal
 from widerow.pipeline.dead_letters import FILED_CODES, DeadLetters
 from widerow.pipeline.origin import ARROW_TYPE, Origin
 
 _JSON_TYPE = "application/json"
+_WHOLE = -1
 
 
 def letters_to(dead_letters: DeadLetters) -> Letters:
     """Files refusals: one letter of a message for each code, and one alone if it is refused as a whole."""
 
-    def file(message: Incoming, refusals: Sequence[Refusal]) -> None:
+    def file(message: Incoming, refusals: Sequence[Refusal], filed: Filed) -> None:
         origin = origin_of(message)
         for code in dict.fromkeys(refusal.code for refusal in refusals if refusal.code in FILED_CODES):
             several = [refusal for refusal in refusals if refusal.code == code]
-            positions = sorted({at for refusal in several for at in refusal.positions})
-            dead_letters.file(message.tenant, origin, code, several[0].reason, positions)
+            positions = {at for refusal in several for at in refusal.positions}
+            before = filed.get((message.place, code), set())
+            # More may be refused than when it was tried before: reports grow old.
+            if new := (positions or {_WHOLE}) - before:
+                dead_letters.file(message.tenant, origin, code, several[0].reason, sorted(new) if positions else ())
+                filed[message.place, code] = before | new
             if not positions:
                 return
 

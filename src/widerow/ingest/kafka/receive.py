@@ -94,6 +94,10 @@ def _bytes(value: str | bytes | None) -> bytes | None:
     return value.encode() if isinstance(value, str) else value
 
 
+Filed = dict[tuple[Place, str], set[int]]
+"""Of messages and codes, the positions that dead letters were filed for; -1 is the whole message."""
+
+
 @dataclass(slots=True, eq=False)
 class Pack:
     """Messages of one tenant and one format, that take the way together."""
@@ -106,6 +110,8 @@ class Pack:
     """Set by decoding: the position of the first report of each message."""
     unread: frozenset[int] = frozenset()
     """Set by decoding: messages that could not be read at all, or have no positions within."""
+    filed: Filed = field(default_factory=dict)
+    """What need not be filed again when it is tried again."""
 
     @property
     def tenant(self) -> str:
@@ -122,7 +128,7 @@ class Pack:
     def halves(self) -> list[Pack]:
         middle = len(self.messages) // 2
         parts = (self.messages[:middle], self.messages[middle:])
-        return [Pack(self.lane, part, sum(max(1, len(message.value)) for message in part)) for part in parts]
+        return [Pack(self.lane, part, sum(max(1, len(m.value)) for m in part), filed=self.filed) for part in parts]
 
     def refused(self, refusals: Iterable[Refusal]) -> list[tuple[Incoming, list[Refusal]]]:
         """Refusals by message, in its own positions; without any, for the message as a whole."""
