@@ -14,7 +14,7 @@ import pytest
 
 from servers.fixtures import had
 from servers.mosquitto import Mosquitto, program
-from system.configured_broker import ERRORS, EVERY_REPORT, STATUS, TELEMETRY, WITHIN_S, Configured
+from system.configured_broker import BACKFILL, ERRORS, EVERY_REPORT, STATUS, TELEMETRY, WITHIN_S, Configured
 from widerow.config import Config, Store
 from widerow.ingest.mqtt.mosquitto import GATEWAY, User
 from widerow.ingest.mqtt.topics import Template
@@ -108,6 +108,8 @@ def test_a_device_publishes_its_own_topics_and_nothing_else(secured: Configured,
             (TELEMETRY, "acme", "press-8"),
             (TELEMETRY, "other", device),
             (STATUS, "other", "press-7"),
+            (BACKFILL, "acme", "press-8"),
+            (BACKFILL, "other", device),
             (ERRORS, "acme", device),
         ):
             assert client.publish(topic(template, tenant, other), b"foreign") == ["Not authorized"]
@@ -145,9 +147,25 @@ def test_a_tenant_publishes_for_all_its_devices_and_for_nobody_else(secured: Con
         assert client.payloads(1) == [b"ours"]
 
 
+@pytest.mark.parametrize("user", [User("acme", ODD[1]), User("acme")])
+def test_backlog_goes_to_the_session_for_it_and_to_that_alone(secured: Configured, user: User) -> None:
+    where = topic(BACKFILL, "acme", ODD[1])
+    with (
+        secured.reader(keeps=False) as gateway,
+        secured.backlog_reader() as backlog,
+        secured.client(user.name) as client,
+    ):
+        assert client.publish(where, b"old") == ["Success"]
+        assert client.publish(topic(TELEMETRY, "acme", ODD[1]), b"new") == ["Success"]
+        assert gateway.payloads(1) == [b"new"]
+        assert backlog.payloads(1) == [b"old"]
+        assert backlog.got == [(where, b"old")]
+
+
 def test_the_gateway_publishes_errors_only(secured: Configured) -> None:
     with secured.client(GATEWAY, secured.gateway()["PASSWORD"]) as gateway:
         assert gateway.publish(topic(TELEMETRY, "acme", "press-7"), b"x") == ["Not authorized"]
+        assert gateway.publish(topic(BACKFILL, "acme", "press-7"), b"x") == ["Not authorized"]
         assert gateway.publish(topic(ERRORS, "acme", ODD[2]), b"x") != ["Not authorized"]
 
 
