@@ -14,7 +14,16 @@ import pytest
 
 from servers.fixtures import had
 from servers.mosquitto import Mosquitto, program
-from system.configured_broker import BACKFILL, ERRORS, EVERY_REPORT, STATUS, TELEMETRY, WITHIN_S, Configured
+from system.configured_broker import (
+    BACKFILL,
+    ERRORS,
+    EVERY_BACKLOG,
+    EVERY_REPORT,
+    STATUS,
+    TELEMETRY,
+    WITHIN_S,
+    Configured,
+)
 from widerow.config import Config, Store
 from widerow.ingest.mqtt.mosquitto import GATEWAY, User
 from widerow.ingest.mqtt.topics import Template
@@ -206,6 +215,27 @@ def test_a_new_password_holds_after_a_reload_and_others_keep_theirs(secured: Con
     for user in ("other", "acme"):
         with secured.client(user) as client:
             assert client.refused is None
+
+
+def test_with_access_rules_from_before_there_was_a_topic_for_backlog_publishers_are_refused_and_not_the_gateway(
+    plain: Configured,
+) -> None:
+    """docs/deploy/mosquitto.md: who speaks MQTT 5 is told so; to MQTT 3.1.1 it looks as if it had been taken."""
+    tool = str(had(lambda: program("mosquitto_pub", "mosquitto-clients")))
+    plain.write()
+    rules = plain.folder / "acl"
+    rules.write_text("".join(line for line in rules.read_text().splitlines(keepends=True) if "backfill" not in line))
+    where = topic(BACKFILL, "acme", "press-7")
+    with plain.broker, plain.reader(keeps=False) as gateway:
+        assert gateway.subscribe(EVERY_BACKLOG) == "Granted QoS 1"
+        with plain.client("acme") as client:
+            assert client.publish(where, b"old") == ["Not authorized"]
+            assert client.publish(topic(TELEMETRY, "acme", "press-7"), b"new") == ["Success"]
+        who = ["-p", str(plain.broker.port), "-u", "acme", "-P", plain.password("acme"), "-V", "mqttv311", "-q", "1"]
+        subprocess.run([tool, *who, "-t", where, "-m", "old"], check=True, timeout=30)
+        with plain.client("acme") as client:
+            assert client.publish(topic(TELEMETRY, "acme", "press-7"), b"newer") == ["Success"]
+        assert gateway.payloads(2) == [b"new", b"newer"]
 
 
 # -- what the broker loses

@@ -125,9 +125,10 @@ persistence_location {data}/
 autosave_on_changes false
 autosave_interval 10
 
-# Messages that wait for one gateway's session, up to the first of the two that is reached. Beyond that new ones are dropped,
-# though they are acknowledged to their publisher: seen as "Outgoing messages are being dropped" in the log and as
-# $SYS/broker/publish/messages/dropped. Half a million messages of 200 bytes take about 300 MB of memory.
+# Messages that wait for one session of a gateway, which has two, one of them for backlog: each up to the first of these
+# limits that is reached. Beyond that new ones are dropped, though they are acknowledged to their publisher: seen as
+# "Outgoing messages are being dropped" in the log and as $SYS/broker/publish/messages/dropped. Half a million messages of
+# 200 bytes take about 300 MB of memory.
 max_queued_messages 500000
 max_queued_bytes 268435456
 # Messages of QoS 0 are not kept for a gateway that is away. Devices publish with QoS 1.
