@@ -316,7 +316,7 @@ class Mqtt:
     client_id: str = _setting(
         "",
         "Name of the session at the broker: it stays the same, and each process has its own. `{host}` in it stands for the "
-        "host's name. `widerow-{host}` otherwise.",
+        "host's name. `widerow-{host}` otherwise. The session for backlog has `-backfill` behind it.",
     )
     group: str = _setting(
         "widerow",
@@ -330,7 +330,7 @@ class Mqtt:
         high=4_294_967_295,
     )
     receive_maximum: int = _setting(
-        10_000, "Messages that the broker sends before it waits for acknowledgements.", low=1, high=65_535
+        10_000, "Messages that the broker sends each session before it waits for acknowledgements.", low=1, high=65_535
     )
     max_packet_mib: int = _setting(
         32, "Largest packet that the broker may send us; it drops larger ones without a word.", low=1, high=255
@@ -339,10 +339,14 @@ class Mqtt:
         1024, "Largest payload; a larger one is refused with `too-large`, and the device is told.", low=1, high=262_144
     )
     max_unacked_mib: int = _setting(
-        64, "Messages received and not acknowledged; with more than that, nothing is read.", low=1, high=1 << 16
+        64, "Messages of a session received and not acknowledged; with more, nothing is read of it.", low=1, high=1 << 16
     )
     keep_alive_s: int = _setting(30, "A connection that is silent for twice as long has failed.", low=2, high=3600)
     telemetry_topic: str = _setting("widerow/v1/{tenant}/{device}/telemetry", "Where devices publish their reports.")
+    backfill_topic: str = _setting(
+        "widerow/v1/{tenant}/{device}/backfill",
+        "Where they publish what they collected while they were away. It has a session of its own. Empty: none.",
+    )
     status_topic: str = _setting(
         "widerow/v1/{tenant}/{device}/status", "Where they, or their last wills, say `online` and `offline`."
     )

@@ -26,7 +26,8 @@ from widerow.ingest.mqtt.topics import Template
 
 WITHIN_S = 10.0
 TELEMETRY, STATUS, ERRORS = Mqtt().telemetry_topic, Mqtt().status_topic, Mqtt().errors_topic
-EVERY_REPORT = Template("t", TELEMETRY).filter()
+BACKFILL = Mqtt().backfill_topic
+EVERY_REPORT, EVERY_BACKLOG = Template("t", TELEMETRY).filter(), Template("t", BACKFILL).filter()
 
 
 def widerow(*arguments: str) -> str:
@@ -84,6 +85,14 @@ class Configured:
         its = self.gateway()
         with self.client(its["USERNAME"], its["PASSWORD"], name=its["CLIENT_ID"], keeps=keeps) as client:
             client.subscribe(f"$share/{its['GROUP']}/{EVERY_REPORT}")
+            yield client
+
+    @contextmanager
+    def backlog_reader(self) -> Iterator[Client]:
+        """Its second session."""
+        its = self.gateway()
+        with self.client(its["USERNAME"], its["PASSWORD"], name=f"{its['CLIENT_ID']}-backfill") as client:
+            client.subscribe(f"$share/{its['GROUP']}/{EVERY_BACKLOG}")
             yield client
 
 

@@ -19,7 +19,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from servers.mosquitto import PASSWORD, USER, Mosquitto
 from system.conftest import config_at
 from widerow.catalog.online import Status
-from widerow.config import Mqtt
+from widerow.config import Backfill, Mqtt
 from widerow.ingest.mqtt.gateway import Gateway
 from widerow.model.errors import NotFound
 from widerow.model.tenant import Tenant
@@ -35,6 +35,8 @@ class MqttSite:
     service: Service
     config: Mqtt
     prefix: str
+    without_backlog: bool = False
+    """It is not waited for, since the broker does not let it in."""
     statuses: list[tuple[str, str, bool]] = field(default_factory=list)
     gateway: Gateway = field(init=False)
 
@@ -50,6 +52,8 @@ class MqttSite:
         )
         self.gateway.start()
         assert self.gateway.client.wait_connected(20), self.gateway.trouble()
+        if (backlog := self.gateway.backlog) and not self.without_backlog:
+            assert backlog.client.wait_connected(20), backlog.client.trouble
 
     def _told(self, statuses: Sequence[Status]) -> None:
         self.service.catalog.online.tell(statuses)
@@ -58,10 +62,10 @@ class MqttSite:
     def topic(self, device: str, kind: str = "telemetry", tenant: str = "acme") -> str:
         return f"{self.prefix}/{tenant}/{device}/{kind}"
 
-    def stored(self, device: str, tenant: str = "acme") -> list[float]:
+    def stored(self, device: str, tenant: str = "acme", *, back_us: int = 10 * MINUTE) -> list[float]:
         """The values of a device in the last ten minutes, by time."""
         now_us = self.service.clock.now_us()
-        span = TimeSpan(now_us - 10 * MINUTE, now_us + MINUTE)
+        span = TimeSpan(now_us - back_us, now_us + MINUTE)
         try:
             found = self.service.queries.series(self.service.catalog.tenants.get(tenant), device, span=span, limit=100_000)
         except NotFound:
@@ -76,14 +80,18 @@ class MqttSite:
 
 
 @contextmanager
-def mqtt_site(broker: Mosquitto, folder: Path, **settings: Any) -> Iterator[MqttSite]:
+def mqtt_site(
+    broker: Mosquitto, folder: Path, *, without_backlog: bool = False, backfill_mib: int = 64, **settings: Any
+) -> Iterator[MqttSite]:
     prefix = f"t{uuid4().hex[:8]}"
-    topics: Any = {f"{kind}_topic": f"{prefix}/{{tenant}}/{{device}}/{kind}" for kind in ("telemetry", "status", "errors")}
+    kinds = ("telemetry", "backfill", "status", "errors")
+    topics: Any = {f"{kind}_topic": f"{prefix}/{{tenant}}/{{device}}/{kind}" for kind in kinds}
     given: Any = {"group": prefix, "session_expiry_s": 600, **topics, **settings}
     config = replace(Mqtt(), url=broker.url(), client_id=prefix, **given)
-    with Service.open(config_at(folder)) as service:
+    service_config = replace(config_at(folder), backfill=replace(Backfill(), max_in_flight_mib=backfill_mib))
+    with Service.open(service_config) as service:
         service.catalog.tenants.create(Tenant(name="acme"))
-        site = MqttSite(broker, service, config, prefix)
+        site = MqttSite(broker, service, config, prefix, without_backlog)
         site.start()
         try:
             yield site

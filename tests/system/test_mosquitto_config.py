@@ -14,7 +14,16 @@ import pytest
 
 from servers.fixtures import had
 from servers.mosquitto import Mosquitto, program
-from system.configured_broker import ERRORS, EVERY_REPORT, STATUS, TELEMETRY, WITHIN_S, Configured
+from system.configured_broker import (
+    BACKFILL,
+    ERRORS,
+    EVERY_BACKLOG,
+    EVERY_REPORT,
+    STATUS,
+    TELEMETRY,
+    WITHIN_S,
+    Configured,
+)
 from widerow.config import Config, Store
 from widerow.ingest.mqtt.mosquitto import GATEWAY, User
 from widerow.ingest.mqtt.topics import Template
@@ -108,6 +117,8 @@ def test_a_device_publishes_its_own_topics_and_nothing_else(secured: Configured,
             (TELEMETRY, "acme", "press-8"),
             (TELEMETRY, "other", device),
             (STATUS, "other", "press-7"),
+            (BACKFILL, "acme", "press-8"),
+            (BACKFILL, "other", device),
             (ERRORS, "acme", device),
         ):
             assert client.publish(topic(template, tenant, other), b"foreign") == ["Not authorized"]
@@ -145,9 +156,25 @@ def test_a_tenant_publishes_for_all_its_devices_and_for_nobody_else(secured: Con
         assert client.payloads(1) == [b"ours"]
 
 
+@pytest.mark.parametrize("user", [User("acme", ODD[1]), User("acme")])
+def test_backlog_goes_to_the_session_for_it_and_to_that_alone(secured: Configured, user: User) -> None:
+    where = topic(BACKFILL, "acme", ODD[1])
+    with (
+        secured.reader(keeps=False) as gateway,
+        secured.backlog_reader() as backlog,
+        secured.client(user.name) as client,
+    ):
+        assert client.publish(where, b"old") == ["Success"]
+        assert client.publish(topic(TELEMETRY, "acme", ODD[1]), b"new") == ["Success"]
+        assert gateway.payloads(1) == [b"new"]
+        assert backlog.payloads(1) == [b"old"]
+        assert backlog.got == [(where, b"old")]
+
+
 def test_the_gateway_publishes_errors_only(secured: Configured) -> None:
     with secured.client(GATEWAY, secured.gateway()["PASSWORD"]) as gateway:
         assert gateway.publish(topic(TELEMETRY, "acme", "press-7"), b"x") == ["Not authorized"]
+        assert gateway.publish(topic(BACKFILL, "acme", "press-7"), b"x") == ["Not authorized"]
         assert gateway.publish(topic(ERRORS, "acme", ODD[2]), b"x") != ["Not authorized"]
 
 
@@ -188,6 +215,27 @@ def test_a_new_password_holds_after_a_reload_and_others_keep_theirs(secured: Con
     for user in ("other", "acme"):
         with secured.client(user) as client:
             assert client.refused is None
+
+
+def test_with_access_rules_from_before_there_was_a_topic_for_backlog_publishers_are_refused_and_not_the_gateway(
+    plain: Configured,
+) -> None:
+    """docs/deploy/mosquitto.md: who speaks MQTT 5 is told so; to MQTT 3.1.1 it looks as if it had been taken."""
+    tool = str(had(lambda: program("mosquitto_pub", "mosquitto-clients")))
+    plain.write()
+    rules = plain.folder / "acl"
+    rules.write_text("".join(line for line in rules.read_text().splitlines(keepends=True) if "backfill" not in line))
+    where = topic(BACKFILL, "acme", "press-7")
+    with plain.broker, plain.reader(keeps=False) as gateway:
+        assert gateway.subscribe(EVERY_BACKLOG) == "Granted QoS 1"
+        with plain.client("acme") as client:
+            assert client.publish(where, b"old") == ["Not authorized"]
+            assert client.publish(topic(TELEMETRY, "acme", "press-7"), b"new") == ["Success"]
+        who = ["-p", str(plain.broker.port), "-u", "acme", "-P", plain.password("acme"), "-V", "mqttv311", "-q", "1"]
+        subprocess.run([tool, *who, "-t", where, "-m", "old"], check=True, timeout=30)
+        with plain.client("acme") as client:
+            assert client.publish(topic(TELEMETRY, "acme", "press-7"), b"newer") == ["Success"]
+        assert gateway.payloads(2) == [b"new", b"newer"]
 
 
 # -- what the broker loses

@@ -311,7 +311,12 @@ def test_what_was_not_acknowledged_comes_again_after_a_reconnect(
         site.start()
         eventually(lambda: all(site.stored(f"d{i}") == [float(i)] for i in range(20)))
         assert site.service.counters.registry.get_sample_value("widerow_mqtt_again_total") == 20
-        assert site.service.counters.registry.get_sample_value("widerow_mqtt_connections_total", {"session": "resumed"}) == 1
+        assert (
+            site.service.counters.registry.get_sample_value(
+                "widerow_mqtt_connections_total", {"lane": "live", "session": "resumed"}
+            )
+            == 1
+        )
 
 
 def test_a_broker_that_restarts_is_found_again(mosquitto: Mosquitto, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ DEVICES, MESSAGES, KILLS = 4, 200, 1
 def test_a_server_that_is_killed_loses_nothing_that_the_broker_took(mosquitto: Mosquitto, tmp_path: Path) -> None:
     prefix, tenant = f"k{uuid4().hex[:8]}", "acme"
     settings = {"WIDEROW_MQTT_URL": mosquitto.url(), "WIDEROW_MQTT_CLIENT_ID": prefix, "WIDEROW_MQTT_GROUP": prefix}
-    for kind in ("telemetry", "status", "errors"):
+    for kind in ("telemetry", "backfill", "status", "errors"):
         settings[f"WIDEROW_MQTT_{kind}_topic".upper()] = f"{prefix}/{{tenant}}/{{device}}/{kind}"
     start_ms = time.time_ns() // 1_000_000 - 60_000
     taken: dict[str, list[float]] = {f"d{i}": [] for i in range(DEVICES)}
@@ -28,14 +28,16 @@ def test_a_server_that_is_killed_loses_nothing_that_the_broker_took(mosquitto: M
     def publish(name: str) -> None:
         with Device(mosquitto) as device:
             for i in range(MESSAGES):
-                device.publish(f"{prefix}/{tenant}/{name}/telemetry", {"time": start_ms + i, "values": {"n": i}})
+                kind = ("telemetry", "backfill")[i % 2]  # each has a session of its own
+                device.publish(f"{prefix}/{tenant}/{name}/{kind}", {"time": start_ms + i, "values": {"n": i}})
                 taken[name].append(float(i))
                 if stop.wait(0.005):
                     return
 
     with Victim(tmp_path / "store", settings=settings) as victim:
         victim.start()
-        eventually(lambda: "connected, the session is new" in victim.log())  # the session exists from here on
+        for what in ("connected, the session is new", "connected for backlog, the session is new"):
+            eventually(lambda: what in victim.log())  # noqa: B023 - asked at once. The sessions exist from here on.
         threads = [threading.Thread(target=publish, args=(name,)) for name in taken]
         for thread in threads:
             thread.start()

@@ -74,6 +74,14 @@ def test_topics_of_ones_own_are_in_the_rules(store: str, tmp_path: Path) -> None
     text = (tmp_path / "acl").read_text()
     assert "topic read plant/+/in/+\n" in text
     assert "topic write plant/acme/in/Conveyor%2FBatch Qty: 50%25 %2B%23\n" in text
+    assert "topic read widerow/v1/+/+/backfill\n" in text
+    assert "topic write widerow/v1/acme/Conveyor%2FBatch Qty: 50%25 %2B%23/backfill\n" in text
+
+
+def test_without_a_topic_for_backlog_nobody_may_publish_there() -> None:
+    users = [User(), User("acme"), User("acme", "press-7")]
+    assert "backfill" not in access(users, Topics.of(Mqtt(backfill_topic="")))
+    assert access(users, Topics.of(Mqtt())).count("/backfill\n") == len(users)
 
 
 # -- the command

@@ -98,9 +98,11 @@ class Counters:
             registry=r,
         )
         self.rollup_cache = Gauge("widerow_rollup_cache_bytes", "Memory of reports of open minutes.", registry=r)
-        self.mqtt_connected = Gauge("widerow_mqtt_connected", "1 if there is a connection to the MQTT broker.", registry=r)
+        self.mqtt_connected = Gauge(
+            "widerow_mqtt_connected", "1 if there is a connection to the MQTT broker.", ["lane"], registry=r
+        )
         self.mqtt_connections = Counter(
-            "widerow_mqtt_connections", "Connections to the MQTT broker that were made.", ["session"], registry=r
+            "widerow_mqtt_connections", "Connections to the MQTT broker that were made.", ["lane", "session"], registry=r
         )
         self.mqtt_messages = Counter("widerow_mqtt_messages", "Messages received from the broker.", ["kind"], registry=r)
         self.mqtt_again = Counter("widerow_mqtt_again", "Messages that the broker delivered again.", registry=r)
@@ -108,7 +110,7 @@ class Counters:
         self.mqtt_retries = Counter("widerow_mqtt_retries", "Messages held back to be tried again.", ["code"], registry=r)
         self.mqtt_errors = Counter("widerow_mqtt_errors", "Refusals for `errors` topics.", ["result"], registry=r)
         self.mqtt_unacked = Gauge(
-            "widerow_mqtt_unacked_bytes", "Memory of messages received and not acknowledged.", registry=r
+            "widerow_mqtt_unacked_bytes", "Memory of messages received and not acknowledged.", ["lane"], registry=r
         )
 
         self.kafka_sent = Counter("widerow_kafka_sent_messages", "Messages that Kafka confirmed.", ["topic"], registry=r)

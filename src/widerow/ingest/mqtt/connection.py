@@ -25,6 +25,7 @@ from widerow.codec.mqtt.fault import PROTOCOL
 from widerow.codec.mqtt.packets import Subscription, Will
 from widerow.ingest.mqtt.outbox import Outbox
 from widerow.ingest.mqtt.window import Window
+from widerow.model.lane import Lane
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,14 @@ class ClientSettings:
     keep_alive_s: int = 30
     most_queued: int = 1_000
     """Messages of our own that wait to be sent or acknowledged."""
+    lane: Lane = Lane.LIVE
+    """What the session is for, in metrics and the log."""
+    if_denied: str = ""
+    """It is one that we can do without: what to say if the broker refuses its subscription. Empty: that is a failure."""
+
+
+class Denied(MqttFault):
+    """The broker refuses a subscription."""
 
 
 class Bell:
@@ -281,7 +290,7 @@ class Connection:
             raise MqttFault("a SUBACK answers nothing that was asked", PROTOCOL)
         for asked, code in zip(self._settings.subscriptions, answer.reason_codes, strict=True):
             if code >= _FAILED:
-                raise MqttFault(f"the broker refuses the subscription {asked.filter}: {answers.reason_of(code)}", code)
+                raise Denied(f"the broker refuses the subscription {asked.filter}: {answers.reason_of(code)}", code)
         self._state = _SUBSCRIBED
         self._shared.connected(self._resumed)
 

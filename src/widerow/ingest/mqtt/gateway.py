@@ -9,12 +9,15 @@ whole is tried again in halves, and two messages that contradict each other are 
 Rule 4: the client's thread never waits for the store, so that the connection outlives a store that does not answer. In
 front of Kafka nothing needs it: what was known of tenants in the last minutes counts, statuses wait (`statuses`), and what
 is refused is filed within `_FILING_TRIES`, or not at all.
+Rule 5: backlog has a topic, and for that another gateway like this one, with its own session, window and threads: PUBACKs
+leave in order, so in one session live messages would wait at the broker for the backlog before them.
 """
 
 from __future__ import annotations
 
 import logging
 import random
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -33,12 +36,13 @@ from widerow.config import Mqtt
 from widerow.ingest.mqtt.aside import Aside
 from widerow.ingest.mqtt.client import Client
 from widerow.ingest.mqtt.refusals import DeadLetter, Refusals
-from widerow.ingest.mqtt.settings import client_settings
+from widerow.ingest.mqtt.settings import client_settings, topic_templates
 from widerow.ingest.mqtt.statuses import Statuses, Tell
-from widerow.ingest.mqtt.topics import OTHER, STATUS, TELEMETRY, Parsed, Template, Topics
+from widerow.ingest.mqtt.topics import OTHER, STATUS, TELEMETRY, Parsed, Topics
 from widerow.ingest.mqtt.window import Block
 from widerow.model.arrays import Ints
 from widerow.model.errors import NotFound, Overloaded, Refusal, Rejected, TenantBusy, Unavailable, WiderowError
+from widerow.model.lane import Lane
 from widerow.model.names import Coded
 from widerow.model.tenant import Tenant
 from widerow.model.times import MS, SECOND, Clock, whole_ms
@@ -91,38 +95,61 @@ class Gateway:
         dead_letter: DeadLetter | None = None,
         online: Tell | None = None,
         trust_us: int = GRACE_US,
+        lane: Lane = Lane.LIVE,
+        refusals: Refusals | None = None,
     ) -> None:
-        """`trust_us`: for how long what is known of tenants counts while the store does not answer."""
-        telemetry, status = (
-            Template("mqtt.telemetry_topic", config.telemetry_topic),
-            Template("mqtt.status_topic", config.status_topic),
-        )
-        errors = Template("mqtt.errors_topic", config.errors_topic)
+        """`trust_us`: for how long what is known of tenants counts while the store does not answer. `lane`, `refusals`:
+        of the one for backlog, which this one makes; devices are told of refusals by one for both.
+        """
+        telemetry, status, errors, *backfill = topic_templates(config)
         self._pipeline, self._tenants, self._clock, self._counters = pipeline, tenants, clock, counters
         self._json = json or JsonDecoder()
         self._max_payload = config.max_payload_kib << 10
-        self._topics = Topics(telemetry, status)
+        self._lane = lane
+        ours = (telemetry, status) if lane is Lane.LIVE else (backfill[0], None)
+        self._topics = Topics(*ours)
         self._unknown: dict[str, int] = {}
         self._away_until_us, self._trust_us = 0, trust_us
         self._aside = Aside()
-        self.client = Client(client_settings(config, telemetry, status), self._received, clock, counters)
-        counters.mqtt_unacked.set_function(lambda: self.client.window.held_bytes)
-        self._refusals = Refusals(errors, self.client.publish, clock, counters, dead_letter)
+        self.client = Client(client_settings(config, *ours, lane=lane), self._received, clock, counters)
+        counters.mqtt_unacked.labels(lane.value).set_function(lambda: self.client.window.held_bytes)
+        self._refusals = refusals or Refusals(errors, self.client.publish, clock, counters, dead_letter)
         self._statuses = Statuses(online or (lambda _: None), self.client.done, self._aside, counters)
+        self.backlog: Gateway | None = None
+        """None: there is no topic for it, or this is it."""
+        if backfill and lane is Lane.LIVE:
+            self.backlog = Gateway(
+                config,
+                pipeline=pipeline,
+                tenants=tenants,
+                clock=clock,
+                counters=counters,
+                json=json,
+                trust_us=trust_us,
+                lane=Lane.BACKFILL,
+                refusals=self._refusals,
+            )
 
     def start(self) -> None:
         warm_codec()
         self._aside.start()
         self.client.start()
+        if self.backlog:
+            self.backlog.start()
 
     def stop(self, grace_s: float = 10.0) -> bool:
-        """Read nothing more, wait so long for what is under way, leave the session. Whether nothing is left over."""
+        """Read nothing more, wait so long for what is under way, leave the sessions. Whether nothing is left over."""
+        by_s = time.monotonic() + grace_s
+        if self.backlog:
+            self.backlog.client.leave(by_s)
         clean = self.client.stop(grace_s)
         self._aside.stop()
-        return clean
+        return (self.backlog is None or self.backlog.stop(by_s - time.monotonic())) and clean
 
     def trouble(self) -> str:
-        """Why nothing comes from the broker; empty if it can."""
+        """Why nothing comes from the broker; empty if it can. Not of backlog, which is no reason to send live reports
+        elsewhere: the log and `widerow_mqtt_connected` tell that.
+        """
         return f"no connection to the MQTT broker: {self.client.trouble}" if self.client.trouble else ""
 
     # -- in, by the client's thread
@@ -130,7 +157,8 @@ class Gateway:
     def _received(self, block: Block) -> None:
         parsed = self._topics.parse(block.messages)
         fits = block.messages.payload_size <= self._max_payload
-        for kind, name in ((TELEMETRY, "telemetry"), (STATUS, "status"), (OTHER, "other")):
+        reports = "telemetry" if self._lane is Lane.LIVE else "backfill"
+        for kind, name in ((TELEMETRY, reports), (STATUS, "status"), (OTHER, "other")):
             rows = np.flatnonzero(parsed.kind == kind)
             if not len(rows):
                 continue
@@ -172,7 +200,7 @@ class Gateway:
             return
         size = int(parcel.block.messages.payload_size[parcel.rows].sum()) or 1
         job = Job(tenant, size, partial(self._decode, parcel), lambda outcome: self._done(parcel, job, outcome))
-        job.admitted = parcel.admitted
+        job.lane, job.admitted = self._lane, parcel.admitted
         try:
             self._pipeline.submit(job)
         except Unavailable as error:

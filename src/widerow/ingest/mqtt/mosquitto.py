@@ -1,7 +1,7 @@
 """What mosquitto must be told: its configuration, who may connect, and who may publish and read what. Pure.
 
-Rule 1: who has no line in the access file may do nothing. A device publishes its own telemetry and status and reads its own
-errors; a tenant does that for all its devices; the gateway reads what all publish, and writes errors.
+Rule 1: who has no line in the access file may do nothing. A device publishes its own telemetry, backlog and status and reads
+its own errors; a tenant does that for all its devices; the gateway reads what all publish, and writes errors.
 Rule 2: mosquitto lets everyone subscribe to everything, and looks at the rules when it delivers. Whoever knows the gateways'
 group could join it, and would be dealt messages that are then dropped; whoever knows a gateway's client id could take its
 session over. Both are therefore random, and kept like passwords.
@@ -60,6 +60,7 @@ class Topics:
     telemetry: Template
     status: Template
     errors: Template
+    backfill: Template | None = None
 
     @classmethod
     def of(cls, config: Mqtt) -> Topics:
@@ -68,6 +69,7 @@ class Topics:
             Template("mqtt.telemetry_topic", config.telemetry_topic),
             Template("mqtt.status_topic", config.status_topic),
             Template("mqtt.errors_topic", config.errors_topic),
+            Template("mqtt.backfill_topic", config.backfill_topic) if config.backfill_topic else None,
         )
 
 
@@ -123,9 +125,10 @@ persistence_location {data}/
 autosave_on_changes false
 autosave_interval 10
 
-# Messages that wait for one gateway's session, up to the first of the two that is reached. Beyond that new ones are dropped,
-# though they are acknowledged to their publisher: seen as "Outgoing messages are being dropped" in the log and as
-# $SYS/broker/publish/messages/dropped. Half a million messages of 200 bytes take about 300 MB of memory.
+# Messages that wait for one session of a gateway, which has two, one of them for backlog: each up to the first of these
+# limits that is reached. Beyond that new ones are dropped, though they are acknowledged to their publisher: seen as
+# "Outgoing messages are being dropped" in the log and as $SYS/broker/publish/messages/dropped. Half a million messages of
+# 200 bytes take about 300 MB of memory.
 max_queued_messages 500000
 max_queued_bytes 268435456
 # Messages of QoS 0 are not kept for a gateway that is away. Devices publish with QoS 1.
@@ -169,6 +172,7 @@ def _rights(user: User, topics: Topics) -> str:
     lines = [
         f"user {user.name}",
         f"topic {publish} {filled(topics.telemetry)}",
+        *([f"topic {publish} {filled(topics.backfill)}"] if topics.backfill else []),
         f"topic {publish} {filled(topics.status)}",
         f"topic {read} {filled(topics.errors)}",
     ]

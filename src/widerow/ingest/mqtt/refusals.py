@@ -9,6 +9,7 @@ Rule 3: what a tenant we know sent is filed as a dead letter before it is acknow
 from __future__ import annotations
 
 import logging
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
@@ -39,7 +40,7 @@ class DeadLetter(Protocol):
 
 
 class Refusals:
-    """For one thread."""
+    """Safe to share between threads. Filing, which takes time, holds nobody else up."""
 
     def __init__(
         self,
@@ -51,6 +52,7 @@ class Refusals:
     ) -> None:
         self._errors, self._publish, self._dead_letter = errors, publish, dead_letter
         self._clock, self._counters = clock, counters
+        self._lock = threading.Lock()
         now_us = clock.now_us()
         self._all, self._log = Bucket(_ALL_PER_S, _ALL_BURST, now_us), Bucket(_LOG_PER_S, _LOG_BURST, now_us)
         self._devices: OrderedDict[tuple[str, str], Bucket] = OrderedDict()
@@ -70,7 +72,7 @@ class Refusals:
         """Tell the device, if it may be told one more."""
         self.count(topic, code, reason)
         now_us = self._clock.now_us()
-        if not self._bucket(tenant, device, now_us).take(1, now_us) or not self._all.take(1, now_us):
+        if not self._may_tell(tenant, device, now_us):
             self._counters.mqtt_errors.labels("limited").inc()
             return
         said: dict[str, object] = {"code": code, "reason": reason[:_MOST_REASON]}
@@ -84,8 +86,14 @@ class Refusals:
     def count(self, topic: bytes, code: str, reason: str) -> None:
         """What has no device that could be told."""
         self._counters.mqtt_refused.labels(code).inc()
-        if self._log.take(1, self._clock.now_us()):
+        with self._lock:
+            may_log = self._log.take(1, self._clock.now_us())
+        if may_log:
             log.warning("MQTT message on %r refused: %s: %s", topic[:300], code, reason[:_MOST_REASON])
+
+    def _may_tell(self, tenant: str, device: str, now_us: int) -> bool:
+        with self._lock:
+            return bool(self._bucket(tenant, device, now_us).take(1, now_us) and self._all.take(1, now_us))
 
     def _bucket(self, tenant: str, device: str, now_us: int) -> Bucket:
         bucket = self._devices.pop((tenant, device), None) or Bucket(_DEVICE_PER_S, _DEVICE_BURST, now_us)

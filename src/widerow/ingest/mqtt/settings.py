@@ -9,17 +9,35 @@ from urllib.parse import unquote, urlsplit
 from widerow.codec.mqtt.packets import Subscription
 from widerow.config import Mqtt
 from widerow.ingest.mqtt.connection import ClientSettings
-from widerow.ingest.mqtt.topics import Template
+from widerow.ingest.mqtt.topics import Template, require_distinct
 from widerow.model.errors import ConfigError
+from widerow.model.lane import Lane
 
 _PORTS = {"mqtt": 1883, "mqtts": 8883}
 _IF_NEW = 1
+_BEHIND = {Lane.LIVE: "", Lane.BACKFILL: "-backfill"}
+_IF_DENIED = {
+    Lane.LIVE: "",
+    Lane.BACKFILL: "Nothing is taken from mqtt.backfill_topic, and all else goes on. Write the broker's access rules again "
+    "(`widerow mqtt config`), or set mqtt.backfill_topic to empty",
+}
 
 
-def client_settings(config: Mqtt, telemetry: Template, status: Template) -> ClientSettings:
-    """Raises `ConfigError` for what cannot be connected to.
+def topic_templates(config: Mqtt) -> list[Template]:
+    """Of telemetry, status and errors, and of backlog if it has one."""
+    names = ["telemetry", "status", "errors", *(["backfill"] if config.backfill_topic else [])]
+    found = [Template(f"mqtt.{name}_topic", getattr(config, f"{name}_topic")) for name in names]
+    require_distinct(found)
+    return found
 
-    Telemetry is shared among all gateways of the group; without a group the one gateway there is has it for itself, by a
+
+def client_settings(
+    config: Mqtt, reports: Template, status: Template | None = None, *, lane: Lane = Lane.LIVE
+) -> ClientSettings:
+    """Of the session that takes these reports, and statuses if there are any. Raises `ConfigError` for what cannot be
+    connected to.
+
+    Reports are shared among all gateways of the group; without a group the one gateway there is has them for itself, by a
     subscription that brokers keep over a restart, which not all do with shared ones. Status is never shared: a shared
     subscription gets no retained messages, and two gateways that share a device's messages could store `online` and
     `offline` in the wrong order.
@@ -39,14 +57,14 @@ def client_settings(config: Mqtt, telemetry: Template, status: Template) -> Clie
     password = config.password or unquote(url.password or "")
     if password and not username:
         raise ConfigError("mqtt.password is given without mqtt.username")
+    subscriptions = [Subscription(reports.filter(config.group))]
+    if status is not None:
+        subscriptions.append(Subscription(status.filter(), retain_handling=_IF_NEW))
     return ClientSettings(
         host=url.hostname,
         port=port or _PORTS[url.scheme],
-        client_id=(config.client_id or "widerow-{host}").replace("{host}", socket.gethostname()),
-        subscriptions=(
-            Subscription(telemetry.filter(config.group) if config.group else telemetry.filter()),
-            Subscription(status.filter(), retain_handling=_IF_NEW),
-        ),
+        client_id=(config.client_id or "widerow-{host}").replace("{host}", socket.gethostname()) + _BEHIND[lane],
+        subscriptions=subscriptions,
         username=username or None,
         password=password.encode() if password else None,
         tls=_tls(config) if url.scheme == "mqtts" else None,
@@ -55,6 +73,8 @@ def client_settings(config: Mqtt, telemetry: Template, status: Template) -> Clie
         max_packet_bytes=config.max_packet_mib << 20,
         max_unacked_bytes=config.max_unacked_mib << 20,
         keep_alive_s=config.keep_alive_s,
+        lane=lane,
+        if_denied=_IF_DENIED[lane],
     )
 
 

@@ -8,7 +8,9 @@ it starts afresh.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from urllib.parse import unquote_to_bytes
 
 import numpy as np
@@ -57,7 +59,7 @@ class Template:
         plain = [level for level in levels if level not in _FIELDS]
         if any(set(level) & set("+#{}\0") for level in plain) or text.startswith("$") or len(text.encode()) > 1000:
             raise ConfigError(f"{setting} is {text!r}: the other levels are plain text, without + # {{ }} and no $ in front")
-        self.text, self._levels = text, levels
+        self.setting, self.text, self._levels = setting, text, levels
         self._tenant_at, self._device_at = levels.index("{tenant}"), levels.index("{device}")
         self._plain = [(k, level) for k, level in enumerate(levels) if level not in _FIELDS]
 
@@ -138,15 +140,28 @@ class _Space:
         self.tenant[i] = code
 
 
+def require_distinct(templates: Sequence[Template]) -> None:
+    """Raises `ConfigError` if two stand for the same topics."""
+    for one, other in combinations(templates, 2):
+        if one.filter() == other.filter():
+            raise ConfigError(f"{one.setting} and {other.setting} are one and the same")
+
+
 class Topics:
     """Takes the topics of messages apart. For one thread."""
 
     def __init__(
-        self, telemetry: Template, status: Template, *, capacity: int = _CAPACITY, capacity_bytes: int = _CAPACITY_BYTES
+        self,
+        reports: Template,
+        status: Template | None = None,
+        *,
+        capacity: int = _CAPACITY,
+        capacity_bytes: int = _CAPACITY_BYTES,
     ) -> None:
-        if telemetry.filter() == status.filter():
-            raise ConfigError("mqtt.telemetry_topic and mqtt.status_topic are one and the same")
-        self._templates = ((TELEMETRY, telemetry), (STATUS, status))
+        self._templates = [(TELEMETRY, reports)]
+        if status is not None:
+            require_distinct((reports, status))
+            self._templates.append((STATUS, status))
         self._capacity, self._capacity_bytes = capacity, capacity_bytes
         self._start_afresh()
 
