@@ -18,6 +18,8 @@ from urllib.request import Request, urlopen
 import pytest
 
 from awake import Running
+from servers.fixtures import had
+from servers.mosquitto import program
 
 WIDEROW = [sys.executable, "-m", "widerow.cli.main"]
 STOP_S = 5.0
@@ -123,7 +125,7 @@ def test_demo_prints_what_works_and_stops_without_losing_anything(tmp_path: Path
     assert kept, stderr
     assert _stored_reports(tmp_path) == int(kept[1].replace(",", ""))
     if not shutil.which("curl"):
-        pytest.skip("curl is missing: everything but the printed curl line was tested")
+        had(lambda: program("curl", "curl"))  # everything but the printed line was tested
 
 
 def _stored_reports(folder: Path) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import resource
-import shutil
 import socket
 import ssl
 import struct
@@ -21,7 +20,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from servers.mosquitto import PASSWORD, USER, Mosquitto
+from servers.fixtures import had
+from servers.mosquitto import PASSWORD, USER, Mosquitto, program
 from system.mqtt_site import Device, eventually
 from widerow.codec.mqtt import packets, warm_up
 from widerow.codec.mqtt.packets import Subscription
@@ -274,10 +274,9 @@ def test_a_stop_disconnects_and_keeps_the_session(script: Script) -> None:
 
 
 def test_tls_is_spoken_and_the_name_is_checked(tmp_path: Path) -> None:
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
+    tool = str(had(lambda: program("openssl", "openssl")))
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(certificate)]
+    command = [tool, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(certificate)]
     named = ["-days", "1", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
     subprocess.run([*command, *named], check=True, capture_output=True, timeout=60)
     context = ssl.create_default_context(cafile=str(certificate))

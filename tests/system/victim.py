@@ -92,6 +92,10 @@ class Victim:
         """Start it and wait until it answers; gives the seconds that took."""
         began_s = time.monotonic()
         self.spawn(extra)
+        return self.until_ready(began_s)
+
+    def until_ready(self, began_s: float) -> float:
+        """Wait until what was started then answers; gives the seconds that took."""
         assert self._process is not None
         while time.monotonic() < began_s + _START_S:
             if found := _READY.search(self.log()):

@@ -1,6 +1,7 @@
 """What deploy/ ships fits the program: commands, options, settings, ports, folders and versions are those that exist.
 
-No container engine and no cluster runs here: images are read as text. systemd's own checker is asked where it is installed.
+No container engine and no cluster runs here: images are read as text. Units are shown to systemd's own checker, and files of
+compose and Kubernetes to the schemas that these publish, as packages bring them along: nothing is fetched.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
 from dataclasses import fields
 from pathlib import Path
@@ -36,7 +38,9 @@ from deployment import (
     unit,
 )
 from servers.cassandra import VERSION as CASSANDRA
+from servers.fixtures import had
 from servers.kafka import VERSION as KAFKA
+from servers.mosquitto import program
 from widerow import __version__
 from widerow.cli.main import app
 from widerow.cli.mqtt import GATEWAY_ENV
@@ -240,8 +244,8 @@ def test_the_steps_before_compose_are_the_same_in_its_file_and_on_its_page() -> 
     assert in_file == on_page
 
 
-@pytest.mark.skipif(shutil.which("mosquitto_passwd") is None, reason="mosquitto_passwd is not installed")
 def test_the_steps_before_compose_make_what_it_needs(tmp_path: Path) -> None:
+    had(lambda: program("mosquitto_passwd"))
     head = (DEPLOY / "compose.yaml").read_text().split("\nname: ", 1)[0]
     steps = "\n".join(re.findall(r"^#     (.+)$", head, re.MULTILINE)).split("docker compose", 1)[0]
     # There is no container engine: the tool of the image is taken from this machine. And nothing is given away.
@@ -324,6 +328,11 @@ def test_selectors_find_their_pods_and_references_their_objects() -> None:
 
 
 @pytest.fixture
+def analyze() -> str:
+    return str(had(lambda: program("systemd-analyze", "systemd")))
+
+
+@pytest.fixture
 def staged(tmp_path: Path) -> list[Path]:
     """The units with programs that exist here."""
     out = []
@@ -335,11 +344,10 @@ def staged(tmp_path: Path) -> list[Path]:
     return out
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze: install systemd")
-def test_systemd_has_nothing_to_say_about_the_units(staged: list[Path]) -> None:
+def test_systemd_has_nothing_to_say_about_the_units(analyze: str, staged: list[Path]) -> None:
     for path in staged:
         done = subprocess.run(
-            ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(path)],
+            [analyze, "verify", "--man=no", "--recursive-errors=no", str(path)],
             capture_output=True,
             text=True,
             check=False,
@@ -349,10 +357,9 @@ def test_systemd_has_nothing_to_say_about_the_units(staged: list[Path]) -> None:
         assert (done.returncode, said) == (0, []), done.stderr
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze: install systemd")
-def test_systemd_finds_the_units_well_confined(staged: list[Path]) -> None:
+def test_systemd_finds_the_units_well_confined(analyze: str, staged: list[Path]) -> None:
     for path in staged:
-        command = ["systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=25", str(path)]
+        command = [analyze, "security", "--no-pager", "--offline=true", "--threshold=25", str(path)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 0, done.stdout[-500:] + done.stderr
 
@@ -374,3 +381,48 @@ def test_yaml_is_read_and_no_key_stands_twice(tmp_path: Path) -> None:
     (tmp_path / "twins.yaml").write_text("a: 1\nb:\n  - {c: 1, d: 2, c: 3}\n")
     with pytest.raises(ValueError, match=r"twins.yaml, line 3: \{'c'\} more than once"):
         documents(tmp_path / "twins.yaml")
+
+
+COMPOSE_SPEC = ("check_jsonschema", "--builtin-schema", "vendor.compose-spec")
+KUBERNETES = ("kubernetes_validate", "--strict")
+"""Strict: what no version of the API knows is an error, as it is for `kubectl apply`."""
+
+
+def judged(checker: tuple[str, ...], *paths: Path) -> tuple[int, str]:
+    """What somebody else's checker makes of files: its exit code, and what it says."""
+    command = [sys.executable, "-m", *checker, *map(str, paths)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return done.returncode, done.stdout + done.stderr
+
+
+def broken(path: Path, folder: Path, right: str, wrong: str) -> Path:
+    """A copy with a mistake."""
+    text, copy = path.read_text(), folder / f"{len(list(folder.iterdir()))}.yaml"
+    assert right in text
+    copy.write_text(text.replace(right, wrong, 1))
+    return copy
+
+
+def test_compose_is_what_its_specification_wants(tmp_path: Path) -> None:
+    path = DEPLOY / "compose.yaml"
+    code, said = judged(COMPOSE_SPEC, path)
+    assert code == 0, said
+    unknown = broken(path, tmp_path, "read_only: true", "readonly: true")
+    odd = broken(path, tmp_path, "condition: service_healthy", "condition: healthy")
+    code, said = judged(COMPOSE_SPEC, unknown, odd)
+    assert code == 1
+    assert "'readonly' was unexpected" in said
+    assert "'healthy' is not one of" in said
+
+
+def test_manifests_are_what_kubernetes_takes(tmp_path: Path) -> None:
+    ours = [path for path in MANIFESTS if path.name != "kustomization.yaml"]  # which kubectl reads, and no server
+    code, said = judged(KUBERNETES, *ours)
+    assert (code, said.count(" passed for resource ")) == (0, len(manifests()) - 1), said
+    worker = DEPLOY / "kubernetes" / "worker.yaml"
+    unknown = broken(worker, tmp_path, "readOnlyRootFilesystem:", "readonlyRootFilesystem:")
+    odd = broken(worker, tmp_path, "containerPort: 8080", "containerPort: http")
+    code, said = judged(KUBERNETES, unknown, odd)
+    assert code == 1
+    assert "'readonlyRootFilesystem' was unexpected" in said
+    assert "'http' is not of type 'integer'" in said

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,6 +11,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from deployment import compose
+from servers.fixtures import had
+from servers.mosquitto import program
 from widerow.cli.main import app
 from widerow.config import Config, Mqtt, Store
 from widerow.ingest.mqtt.mosquitto import (
@@ -41,9 +42,9 @@ def test_a_password_is_hashed_as_mosquitto_reads_it() -> None:
     assert hashed("secret") != entry
 
 
-@pytest.mark.skipif(shutil.which("mosquitto_passwd") is None, reason="mosquitto_passwd is not installed")
 def test_a_password_that_mosquitto_hashed_is_known(tmp_path: Path) -> None:
-    subprocess.run(["mosquitto_passwd", "-b", "-c", tmp_path / "passwd", "acme", "secret"], check=True, timeout=30)
+    tool = str(had(lambda: program("mosquitto_passwd")))
+    subprocess.run([tool, "-b", "-c", tmp_path / "passwd", "acme", "secret"], check=True, timeout=30)
     assert matches("secret", read_passwords((tmp_path / "passwd").read_text())["acme"])
 
 

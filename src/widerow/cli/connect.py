@@ -9,7 +9,7 @@ Rule 1: what is given on the command line beats the environment; two answers to 
 Rule 2: opening a store never makes one, except for commands whose purpose includes that.
 Rule 3: the heavy parts of the program are imported only when a store is opened in this process.
 Rule 4: a shared store is opened beside whoever serves it, without the writer's lease; only a command that sends reports
-(`writes`) takes that.
+(`writes`) takes that. With Kafka in front of it workers have it, and such a command hands them to Kafka.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from widerow.cli.output import note
 from widerow.config import Config
+from widerow.ingest.kafka.front import to_kafka, workers_write
+from widerow.model.times import SystemClock
 from widerow.server.run import running
 from widerow.server.sockets import SOCKET, reachable
 from widerow.service import Service
@@ -19,9 +21,14 @@ from widerow.service import Service
 
 @contextmanager
 def opened(config: Config, *, writes: bool) -> Iterator[str]:
-    """The path of the socket on which the store answers, for as long as the context lasts."""
+    """The path of the socket on which the store answers, for as long as the context lasts.
+
+    `writes`: it takes reports. Where workers write them, that needs no lease: they go to Kafka.
+    """
+    clock = SystemClock()
+    sink = to_kafka(config, clock) if writes and workers_write(config) else None
     with (
-        Service.open(config, writes=writes, say=note) as service,
+        Service.open(config, clock, writes=writes and sink is None, sink=sink, say=note) as service,
         tempfile.TemporaryDirectory(prefix="widerow-") as folder,
     ):
         private = Path(folder) / SOCKET

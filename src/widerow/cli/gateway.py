@@ -13,13 +13,10 @@ from widerow.cli import output
 from widerow.cli.connect import configuration, store_folder
 from widerow.cli.failure import Misused
 from widerow.cli.serve import Broker, ConfigFile, Host, Port, mqtt_front, obey_signals, start_logging, warm_up
-from widerow.cli.worker import Brokers, CreateTopics, Store, require_kafka
+from widerow.cli.worker import Brokers, CreateTopics, Store
 from widerow.config import Config
 
 if TYPE_CHECKING:
-    from widerow.catalog.catalog import Catalog
-    from widerow.ops.counters import Counters
-    from widerow.pipeline.job import Sink
     from widerow.service import Service
 
 
@@ -75,22 +72,11 @@ def opened_front(settings: Config, *, create_topics: bool = False) -> Iterator[S
             warm_up()
             yield service
         return
-    require_kafka()
-    from widerow.ingest.kafka.connect import ensure_topics  # noqa: PLC0415
-    from widerow.ingest.kafka.produce import KafkaSink  # noqa: PLC0415
+    from widerow.ingest.kafka.front import to_kafka  # noqa: PLC0415
     from widerow.model.times import SystemClock  # noqa: PLC0415
 
     clock = SystemClock()
-
-    def sink(catalog: Catalog, counters: Counters) -> Sink:
-        return KafkaSink(
-            settings,
-            clock,
-            counters,
-            lambda tenant, names, used: catalog.devices.register(tenant, names, used).codes,
-        )
-
-    ensure_topics(settings.kafka, create=create_topics or bool(settings.kafka.create_topics))
+    sink = to_kafka(settings, clock, create_topics=create_topics)
     with Service.open(settings, clock, writes=False, sink=sink, say=output.note) as service:
         warm_up()
         yield service

@@ -13,7 +13,6 @@ from widerow.cli import output
 from widerow.cli.connect import configuration, store_folder
 from widerow.cli.serve import ConfigFile, Host, Port, obey_signals, refuse_if_served, start_logging, warm_up
 from widerow.config import Config
-from widerow.model.errors import ConfigError
 from widerow.server.sockets import SOCKET
 
 if TYPE_CHECKING:
@@ -68,6 +67,8 @@ def worker(
 
 
 def _work(settings: Config, folder: Path | None, *, create_topics: bool) -> None:
+    from widerow.ingest.kafka.front import require_kafka  # noqa: PLC0415
+
     require_kafka()
     from widerow.ingest.kafka.connect import ensure_topics  # noqa: PLC0415
     from widerow.ingest.kafka.rollups import RollupsOut  # noqa: PLC0415
@@ -107,13 +108,6 @@ def _work(settings: Config, folder: Path | None, *, create_topics: bool) -> None
             watch.join()
         if error := crew.failed():
             raise error
-
-
-def require_kafka() -> None:
-    try:
-        import confluent_kafka  # noqa: F401, PLC0415
-    except ImportError as error:
-        raise ConfigError("the client for Kafka is not installed: pip install 'widerow[kafka]'") from error
 
 
 def _worker(service: Service, settings: Config) -> Worker:

@@ -87,10 +87,10 @@ class Client:
 
         A `rocksdb:` store that is being served is reached through its owner. `create` makes the store and the tenant if
         they are not there; in `memory:` the tenant is always made. `writes` is for stores that processes share: it takes the
-        writer's lease, without which `write` raises `Unavailable`. Settings and credentials come from `config` (or
-        WIDEROW_CONFIG) and the environment. There is no timeout unless you give one: a store that is new to a machine is
-        compiled for it, once, and what a question may take is limited by `query.timeout_s`. When the main thread ends, a
-        store that is still open is closed.
+        writer's lease, without which `write` raises `Unavailable`; where there is Kafka, it hands reports to that. Settings
+        and credentials come from `config` (or WIDEROW_CONFIG) and the environment. There is no timeout unless you give one:
+        a store that is new to a machine is compiled for it, once, and what a question may take is limited by
+        `query.timeout_s`. When the main thread ends, a store that is still open is closed.
         """
         from widerow.client.embedded import open_store  # noqa: PLC0415 - brings the whole platform
 

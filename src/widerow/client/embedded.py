@@ -13,8 +13,10 @@ import httpx
 
 from widerow.client.connection import Connection
 from widerow.config import load
+from widerow.ingest.kafka.front import to_kafka, workers_write
 from widerow.model.errors import Conflict, NotFound
 from widerow.model.store import Embedded, InMemory, is_shared, parse_store
+from widerow.model.times import SystemClock
 from widerow.server.inside import InsideTransport
 from widerow.server.sockets import SOCKET, is_served, reachable
 from widerow.service import Service
@@ -51,15 +53,18 @@ def _connected(store: str, *, create: bool, writes: bool, config: Path | None) -
         owner = place.path / SOCKET
         if is_served(owner):
             with reachable(owner) as path:
-                yield httpx.HTTPTransport(uds=path)
+                yield httpx.HTTPTransport(uds=path, verify=False)  # no TLS, so no certificates are read
             return
         if not create and not (place.path / "CURRENT").exists():
             raise NotFound(f"there is no store at {place.path}: check the path, or give create=True", code="no-store")
     named = os.environ.get("WIDEROW_CONFIG")
     settings = load(config or (Path(named) if named else None))
-    # Whoever may write rolls up as well: there may be no other process that would.
-    writes = writes or not is_shared(store)
-    with Service.open(replace(settings, store=replace(settings.store, url=store)), writes=writes, rolls=writes) as service:
+    settings = replace(settings, store=replace(settings.store, url=store))
+    clock = SystemClock()
+    sink = to_kafka(settings, clock) if writes and workers_write(settings) else None
+    # Whoever writes rolls up as well: there may be no other process that would.
+    writes = sink is None and (writes or not is_shared(store))
+    with Service.open(settings, clock, writes=writes, rolls=writes, sink=sink) as service:
         transport = InsideTransport(service)
         try:
             yield transport
