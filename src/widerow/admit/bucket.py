@@ -62,6 +62,11 @@ class Bucket:
             self._level -= granted * TOKEN
             return granted
 
+    def give_back(self, count: int) -> None:
+        """So many that were granted did not pass after all."""
+        with self._lock:
+            self._level = min(self._burst, self._level + count * TOKEN)
+
     def retry_after_s(self, wanted: int) -> float:
         """When so many could pass, if nobody else came; at most the burst, which is all that there ever is."""
         with self._lock:
@@ -142,6 +147,13 @@ class DeviceBuckets:
             self._grow(int(device.max()) + 1 if len(device) else 0)
             count, wait_us = _take_each(device, now_us, self._fill, self._burst, self._level, self._at_us, refused)
             return count, wait_us / SECOND
+
+    def give_back(self, device: Codes) -> None:
+        """Reports that could pass, given as to `take`, did not after all."""
+        with self._lock:
+            ids, counts = np.unique(device, return_counts=True)
+            self._grow(int(ids[-1]) + 1 if len(ids) else 0)
+            self._level[ids] = np.minimum(self._level[ids] + counts * TOKEN, self._burst[ids])
 
     def _grow(self, size: int) -> None:
         if size <= len(self._fill):
