@@ -131,12 +131,13 @@ class DeviceBuckets:
         with self._lock:
             self._grow(device + 1)
             had = self._fill[device] > 0
-            if had:
-                passed_us = max(0, now_us - int(self._at_us[device]))
-                before = int(self._level[device]) + passed_us * int(self._fill[device])
+            level, at_us = full_level(burst), now_us
+            if had:  # what it had saved, as far as there was room for it
+                at_us = max(now_us, int(self._at_us[device]))
+                saved = int(self._level[device]) + (at_us - int(self._at_us[device])) * int(self._fill[device])
+                level = min(level, saved, int(self._burst[device]))
             self._fill[device], self._burst[device] = filled(per_s), full_level(burst)
-            self._level[device] = min(before, full_level(burst)) if had else full_level(burst)
-            self._at_us[device] = now_us
+            self._level[device], self._at_us[device] = level, at_us
 
     def take(self, device: Codes, now_us: int, refused: Flags) -> tuple[int, float]:
         """Marks the reports (given by their devices' ids) that may not pass, in their order.
