@@ -122,11 +122,8 @@ def _exact(per_s: float, burst: float) -> tuple[Fraction, Fraction]:
 LIMITS = st.tuples(st.one_of(st.just(0.0), RATES), st.one_of(st.integers(1, 200), st.floats(0, 200)))
 """A part of a limit is no round number, and may be nothing."""
 LATER = st.one_of(st.integers(0, 30 * SECOND), st.integers(-5 * SECOND, 1000))
-EVENTS = st.lists(
-    st.tuples(LATER, st.one_of(LIMITS, st.tuples(st.integers(0, 500), st.booleans(), st.booleans()))),
-    min_size=1,
-    max_size=40,
-)
+BATCHES = st.tuples(st.integers(0, 500), st.booleans(), st.booleans())
+EVENTS = st.lists(st.tuples(LATER, st.one_of(LIMITS, BATCHES)), min_size=1, max_size=40)
 """How long after the one before: another limit; or a batch, whether it is all or nothing, and whether it is given back."""
 
 
@@ -146,13 +143,13 @@ def test_batches_of_any_size_pass_as_far_as_every_span_allows_whatever_the_rate_
         spans.until(now_us)
         granted = bucket.take(wanted, now_us, whole=whole)
         assert granted in (0, wanted) if whole else 0 <= granted <= wanted
-        least = min(wanted, spans.burst) if whole else granted + 1
+        least = min(Fraction(wanted), spans.burst) if whole else Fraction(granted + 1)
         assert granted == wanted or min(spans.left) < least, "it is refused what some span has not left"
         if returned:
             bucket.give_back(granted)
             continue
         spans.passed(granted)
-        debt = max(0, granted - spans.burst) if whole else 0
+        debt = max(Fraction(0), granted - spans.burst) if whole else Fraction(0)
         assert not granted or min(spans.left) >= -debt, "but for one that is larger than the burst, and is paid off"
 
 
