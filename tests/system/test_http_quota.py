@@ -25,6 +25,14 @@ def limited(site: Site, mode: str = "enforce", burst: int = 5) -> str:
     return name
 
 
+def made(site: Site, **limits: int) -> str:
+    """A tenant with other limits."""
+    name = f"made-{uuid4().hex[:8]}"
+    answer = site.client(Role.OPERATOR).post("/v1/admin/tenants", json={"name": name, "limits": limits})
+    assert answer.status_code == 201, answer.text
+    return name
+
+
 def send(site: Site, devices: list[str], tenant: str = "acme") -> httpx.Response:
     start = now_ms()
     reports = [{"device": name, "time": start - i, "values": {"x": i}} for i, name in enumerate(devices)]
@@ -111,6 +119,38 @@ def test_a_device_over_its_limit_is_refused_and_its_neighbours_are_kept(site: Si
     mixed = lines(site, ["mad", "calm"])
     assert mixed.status_code == 400
     assert "dropped=1" in mixed.json()["message"]
+
+
+def test_a_tenant_whose_storage_is_full_is_told_how_much_it_has_and_when_to_come_again(site: Site) -> None:
+    tenant = made(site, storage_bytes=10)
+    assert send(site, ["d"] * 3, tenant).status_code == 204, "what it has is not known yet"
+    site.service.storage.refresh()
+    answer = send(site, ["d"] * 3, tenant)
+    assert answer.status_code == 429
+    told = answer.json()
+    assert (told["accepted"], told["refused"]) == (0, 3)
+    fields = [(r["index"], r["code"], r["limit"], r["allowed"], r["retry_after_s"]) for r in told["refusals"]]
+    assert fields == [(i, "storage-limit", "storage_bytes", 10, 60) for i in range(3)]
+    assert told["refusals"][0]["seen"] > 10
+    assert answer.headers["retry-after"] == "60"
+    refused = lines(site, ["d"], tenant)
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "60")
+    assert "limits.storage_bytes allows 10, saw" in refused.json()["message"]
+
+
+def test_a_series_too_many_is_refused_with_its_limit_and_known_ones_are_kept(site: Site) -> None:
+    tenant = made(site, series=2)
+    assert send(site, ["a", "b"], tenant).status_code == 204
+    site.service.learn_series()
+    answer = send(site, ["a", "c", "b", "d"], tenant)
+    assert answer.status_code == 207
+    told = answer.json()
+    assert (told["accepted"], told["refused"]) == (2, 2)
+    fields = [(r["index"], r["code"], r["limit"], r["allowed"], r["seen"]) for r in told["refusals"]]
+    assert fields == [(1, "series-limit", "series", 2, 3), (3, "series-limit", "series", 2, 3)]
+    assert "retry-after" not in answer.headers, "waiting does not help"
+    assert send(site, ["c"], tenant).status_code == 422
+    assert lines(site, ["a", "c"], tenant).status_code == 400
 
 
 def test_a_limit_in_shadow_refuses_nothing(site: Site) -> None:
