@@ -12,6 +12,8 @@ who sends it; beside against within is what sending does to that machine; within
 A heavy question of A is answered every few seconds, and B's slow moments are mostly then: a part of 20 s holds a handful of
 them, and its percentile is as uncertain as that. `--parts within,beyond --seconds 60` has more of them.
 Anything but a full acknowledgement or answer for B ends the benchmark with an error.
+At the end it says of each figure whether it is as wanted: acknowledgements and answers within 15% of what they are without
+the excess, memory within 5%.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from statistics import median
@@ -55,6 +57,11 @@ _MOST_TIMES = 3
 """A part takes so many times what was asked for at most, on a machine that is taken away."""
 ALONE, WITHIN, BESIDE, BEYOND = PARTS = ("alone", "within", "beside", "beyond")
 _COMPARED = ((BEYOND, BESIDE), (BESIDE, WITHIN), (BEYOND, WITHIN), (WITHIN, ALONE), (BEYOND, ALONE))
+_JUDGED = {
+    (BEYOND, BESIDE): "what A sends beyond its quota, against the same load on the machine by somebody unrelated",
+    (BEYOND, WITHIN): "what A sends beyond its quota, and who sends it, against A that stays within it",
+}
+_MOST_SLOWER, _MOST_MEMORY = 0.15, 0.05
 _NEARLY = 0.98
 """What A sends and asks for of what it may, when it stays within that. Beyond it gets all of it, so here it should be nearly
 that: what A has a right to would be taken for what its excess does otherwise.
@@ -143,7 +150,21 @@ def run(options: argparse.Namespace) -> Figures:
     for part in (part for part in options.parts if part != ALONE):
         for name, value, unit in _of_noisy([each[part].noisy for each in rounds]):
             figures.add(f"neighbour_noisy_{part}_{name}", value, unit)
+    for line in judged({name: value for name, (value, _) in figures.found.items()}):
+        print(line, flush=True)
     return figures
+
+
+def judged(found: Mapping[str, float]) -> Iterator[str]:
+    """Of each pair that was compared what it means, and of each of its figures whether it is as wanted. Less is, too."""
+    latencies = {f"{what}_{label}": _MOST_SLOWER for what in ("ack", "query") for label in ("p50", "p99")}
+    for (part, base), meaning in _JUDGED.items():
+        names = {f"neighbour_{what}_{part}_to_{base}": most for what, most in (latencies | {"rss": _MOST_MEMORY}).items()}
+        if not names.keys() <= found.keys():
+            continue
+        yield f"{part} vs {base}: {meaning}"
+        for name, most in names.items():
+            yield f"  {name} {found[name]:.3f}, within {most:.0%}: {'yes' if found[name] <= 1 + most else 'no'}"
 
 
 def _compared(parts: tuple[str, ...]) -> list[tuple[str, str]]:

@@ -215,7 +215,8 @@ class Service:
                 alone=shares is None,
             )
             judges = bool(config.hot.enabled) and (writes or sink is not None) and not crew
-            admission = Admission(controls, clock, counters, shares, storage.bytes, heat=hot.heat if judges else None)
+            heat = hot.heat if judges else None
+            admission = Admission(controls, clock, counters, shares, storage.bytes, heat, usage.weigh)
             pipeline = Pipeline(
                 sink(catalog, counters) if sink else to_store,
                 clock,

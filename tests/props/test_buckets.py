@@ -1,15 +1,19 @@
-"""Token buckets: over any span no more than rate x span + burst, and nothing refused while a token is there."""
+"""Token buckets: over any span no more than rate x span + burst, and nothing refused while a token is there.
+
+Where a rate changes, a span allows what each rate that held in it adds in its time, and the burst that held when it began: a
+change itself adds nothing, and takes what there is no room for.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from widerow.admit.bucket import Bucket, DeviceBuckets
+from widerow.admit.bucket import TOKEN, Bucket, DeviceBuckets, filled, full_level
 from widerow.model.times import SECOND
 
 RATES = st.one_of(st.integers(1, 1_000_000).map(float), st.integers(1, 5_000).map(lambda n: n / 1000))
@@ -78,6 +82,148 @@ def test_all_or_nothing_passes_whole_and_is_paid_for(per_s: float, burst: int, s
             assert granted == wanted, "what was said to pass then passes"
         total, largest = total + granted, max(largest, granted)
         assert total <= Fraction(round(per_s * 1000), 1000) * now_us / SECOND + max(burst, largest)
+
+
+@dataclass
+class Spans:
+    """The law itself: what is left of each span that began at some event, by what is allowed in it and what has passed."""
+
+    per_s: Fraction
+    burst: Fraction
+    at_us: int = 0
+    left: list[Fraction] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, per_s: float, burst: float) -> Spans:
+        made = cls(*_exact(per_s, burst))
+        made.left.append(made.burst)
+        return made
+
+    def until(self, now_us: int) -> None:
+        """A clock that went back says nothing."""
+        passed_us = max(0, now_us - self.at_us)
+        self.left = [left + self.per_s * passed_us / SECOND for left in self.left] + [self.burst]
+        self.at_us += passed_us
+
+    def change(self, per_s: float, burst: float, now_us: int) -> None:
+        self.until(now_us)
+        self.per_s, self.burst = _exact(per_s, burst)
+        self.left.append(self.burst)
+
+    def passed(self, count: int) -> None:
+        self.left = [left - count for left in self.left]
+
+
+def _exact(per_s: float, burst: float) -> tuple[Fraction, Fraction]:
+    """As they are counted: thousandths of a report a second, and billionths of a report."""
+    return Fraction(filled(per_s), 1000), Fraction(full_level(burst), TOKEN)
+
+
+LIMITS = st.tuples(st.one_of(st.just(0.0), RATES), st.one_of(st.integers(1, 200), st.floats(0, 200)))
+"""A part of a limit is no round number, and may be nothing."""
+LATER = st.one_of(st.integers(0, 30 * SECOND), st.integers(-5 * SECOND, 1000))
+BATCHES = st.tuples(st.integers(0, 500), st.booleans(), st.booleans())
+EVENTS = st.lists(st.tuples(LATER, st.one_of(LIMITS, BATCHES)), min_size=1, max_size=40)
+"""How long after the one before: another limit; or a batch, whether it is all or nothing, and whether it is given back."""
+
+
+@given(LIMITS, EVENTS)
+def test_batches_of_any_size_pass_as_far_as_every_span_allows_whatever_the_rate_was(
+    limits: tuple[float, float],
+    events: list[tuple[int, tuple[float, float] | tuple[int, bool, bool]]],
+) -> None:
+    bucket, spans, now_us = Bucket(*limits, 0), Spans.of(*limits), 0
+    for later_us, event in events:
+        now_us += later_us
+        if len(event) == 2:
+            bucket.change(*event, now_us)
+            spans.change(*event, now_us)
+            continue
+        wanted, whole, returned = event
+        spans.until(now_us)
+        granted = bucket.take(wanted, now_us, whole=whole)
+        assert granted in (0, wanted) if whole else 0 <= granted <= wanted
+        least = min(Fraction(wanted), spans.burst) if whole else Fraction(granted + 1)
+        assert granted == wanted or min(spans.left) < least, "it is refused what some span has not left"
+        if returned:
+            bucket.give_back(granted)
+            continue
+        spans.passed(granted)
+        debt = max(Fraction(0), granted - spans.burst) if whole else Fraction(0)
+        assert not granted or min(spans.left) >= -debt, "but for one that is larger than the burst, and is paid off"
+
+
+@given(LIMITS, EVENTS, st.integers(1, 500))
+def test_what_was_told_to_pass_later_then_does(
+    limits: tuple[float, float],
+    events: list[tuple[int, tuple[float, float] | tuple[int, bool, bool]]],
+    wanted: int,
+) -> None:
+    bucket, now_us, per_s = Bucket(*limits, 0), 0, limits[0]
+    for later_us, event in events:
+        now_us += max(0, later_us)
+        if len(event) == 2:
+            bucket.change(*event, now_us)
+            per_s = event[0]
+        else:
+            bucket.take(event[0], now_us, whole=event[1])
+    if not bucket.take(wanted, now_us, whole=True) and per_s:
+        wait_us = round(bucket.retry_after_s(wanted) * SECOND)
+        assert bucket.take(wanted, now_us + wait_us - 2, whole=True) == 0, "no sooner"
+        assert bucket.take(wanted, now_us + wait_us + 1, whole=True) == wanted
+
+
+@given(
+    st.dictionaries(st.integers(0, 5), LIMITS, max_size=6),
+    st.lists(
+        st.tuples(
+            LATER, st.one_of(st.tuples(st.integers(0, 5), LIMITS), st.tuples(st.lists(st.integers(0, 5)), st.booleans()))
+        ),
+        max_size=25,
+    ),
+)
+def test_devices_pass_as_far_as_every_span_of_theirs_allows_whatever_their_rates_were(
+    limits: dict[int, tuple[float, float]],
+    events: list[tuple[int, tuple[int, tuple[float, float]] | tuple[list[int], bool]]],
+) -> None:
+    buckets, now_us = DeviceBuckets(), 0
+    spans: dict[int, Spans] = {}
+
+    def change(device: int, per_s: float, burst: float) -> None:
+        buckets.set(device, per_s, burst, now_us)
+        if not per_s:  # it may send any number, and begins with its burst when it may not any more
+            spans.pop(device, None)
+        elif device in spans:
+            spans[device].change(per_s, burst, now_us)
+        else:
+            spans[device] = Spans.of(per_s, burst)
+            spans[device].at_us = now_us
+
+    for device, limit in limits.items():
+        change(device, *limit)
+    for later_us, event in events:
+        now_us += later_us
+        if isinstance(event[0], int):
+            change(event[0], *event[1])
+            continue
+        devices, returned = np.array(event[0], np.int32), event[1]
+        before = {device: (list(of.left), of.at_us) for device, of in spans.items()}
+        refused = np.zeros(len(devices), np.bool_)
+        buckets.take(devices, now_us, refused)
+        expected = []
+        for device in devices.tolist():
+            of = spans.get(device)
+            if of is not None:
+                of.until(now_us)
+            free = of is None or min(of.left) >= 1
+            expected.append(not free)
+            if of is not None and free:
+                of.passed(1)
+        assert refused.tolist() == expected
+        if returned:
+            buckets.give_back(devices[~refused])
+            for device in set(devices.tolist()) & spans.keys():
+                spans[device].left, spans[device].at_us = before[device]
 
 
 @given(

@@ -171,6 +171,26 @@ def test_what_has_expired_is_not_accounted(service: Service, clock: ManualClock)
     assert before["raw"] > 0 == after["raw"], "what it was then can still be told"
 
 
+def test_a_full_quota_opens_again_when_something_has_expired(service: Service, clock: ManualClock) -> None:
+    keep = Retention(raw_us=DAY, minute_us=2 * DAY, hour_us=10 * DAY, day_us=20 * DAY)
+    service.create_tenant(Tenant(name="brief", retention=keep))
+    fill(service, clock, "brief", 1)
+    clock.time_us = BEGAN + DAY - HOUR
+    roll(service, "brief")
+    has = sum(service.storage.levels(service.catalog.tenants.get("brief")).values())
+    limited = service.catalog.tenants.update("brief", lambda t: replace(t, limits=Limits(storage_bytes=has // 2)))
+    told = []
+    for days in (0.9, 2.5):
+        clock.time_us = BEGAN + int(days * DAY)
+        service.storage.bytes(limited)
+        service.storage.refresh()
+        fleet = Fleet(9, DEVICES, start_us=clock.time_us - SECOND, interval_us=SECOND)
+        outcome = send(service, "brief", replace(fleet.made(range(1)), version_us=np.full(DEVICES, whole_ms(clock.time_us))))
+        told.append((outcome.accepted, [refusal.code for refusal in outcome.refusals]))
+    assert told == [(0, ["storage-limit"]), (DEVICES, [])]
+    assert 0 < service.storage.bytes(limited) < has // 2, "hours and days are still there"
+
+
 def test_what_is_erased_while_it_is_being_read_does_not_go_on_to_count(
     service: Service, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

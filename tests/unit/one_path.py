@@ -10,7 +10,7 @@ from widerow.pipeline.job import Job, Lane, Outcome
 from widerow.service import Service
 
 
-def send(service: Service, tenant: Tenant, *bodies: str, lane: Lane = Lane.LIVE) -> list[Outcome]:
+def send(service: Service, tenant: Tenant, *bodies: str, lane: Lane = Lane.LIVE, whole: bool = False) -> list[Outcome]:
     """Submit all at once, wait for all."""
     outcomes: dict[int, Outcome] = {}
     done = threading.Event()
@@ -23,7 +23,7 @@ def send(service: Service, tenant: Tenant, *bodies: str, lane: Lane = Lane.LIVE)
     for k, text in enumerate(bodies):
         body = text.encode()
         decode = service.bodies.lines(body, encoding="", precision="us", max_bytes=1 << 30)
-        job = Job(tenant, len(body), decode, lambda o, k=k: finish(k, o), lane=lane)  # type: ignore[misc]
+        job = Job(tenant, len(body), decode, lambda o, k=k: finish(k, o), lane=lane, whole=whole)  # type: ignore[misc]
         service.pipeline.submit(job)
     assert done.wait(30)
     return [outcomes[k] for k in range(len(bodies))]

@@ -128,3 +128,59 @@ def test_a_tenant_is_over_its_limit_for_a_moment_after_it_was_refused(admission:
     assert not admission.is_over("acme")
     clock.time_us -= 2 * SECOND
     assert not admission.is_over("acme"), "the clock was set back"
+
+
+def taken_by(admission: Admission, device: str) -> int:
+    """How many of so many a device's own limits let pass."""
+    return len(admission.admit(FREE, batch(*[device] * 50), Lane.LIVE)[0])
+
+
+@pytest.mark.parametrize("what", [What.PROFILE_RATE, What.HOT_RATE])
+def test_what_is_refused_whole_spends_nothing_of_what_its_devices_may_send(
+    admission: Admission, controls: Controls, clock: ManualClock, what: What
+) -> None:
+    controls.set("acme", "slow", what, 0.5, "test")
+    admission.admit(ACME, batch(*["other"] * 20), Lane.LIVE)
+    for _ in range(5):
+        with pytest.raises(QuotaExceeded):
+            admission.admit(ACME, batch(*["slow"] * 5, "other"), Lane.LIVE, whole=True)
+    clock.time_us += SECOND
+    kept, refusals = admission.admit(ACME, batch(*["slow"] * 5, "other"), Lane.LIVE, whole=True)
+    assert (len(kept), refusals) == (6, [])
+    assert taken_by(admission, "slow") == 5, "ten at once, of which five were sent"
+
+
+def test_what_is_refused_whole_gives_back_only_what_it_took(admission: Admission, controls: Controls) -> None:
+    controls.set("acme", "slow", What.PROFILE_RATE, 0.5, "test")
+    shadow = replace(ACME, limit_modes={"device_reports_per_s": LimitMode.SHADOW})
+    admission.admit(shadow, batch(*["slow"] * 7, *["other"] * 13), Lane.LIVE)
+    for tenant in (ACME, shadow, replace(ACME, limit_modes={"device_reports_per_s": LimitMode.OFF})):
+        with pytest.raises(QuotaExceeded):
+            admission.admit(tenant, batch(*["slow"] * 30, "other"), Lane.LIVE, whole=True)
+    assert taken_by(admission, "slow") == 3
+
+
+def lanes(live: int, old: int) -> Batch:
+    """Live reports are those from 100 on."""
+    times = [*range(100, 100 + live), *range(old)]
+    return batch_of([Report("d", time_us, {"x": 1.0}, {}) for time_us in times])
+
+
+def test_a_whole_batch_of_both_lanes_is_charged_to_both_or_to_none(admission: Admission, clock: ManualClock) -> None:
+    def ask(live: int, old: int) -> int:
+        kept, refusals = admission.admit(ACME, lanes(live, old), Lane.BACKFILL, whole=True, live_from_us=100)
+        assert not refusals
+        return len(kept)
+
+    assert ask(15, 1) == 16
+    with pytest.raises(QuotaExceeded) as caught:
+        ask(15, 1)
+    assert caught.value.retry_after_s == pytest.approx(1.0), "one old line does not open the other budget"
+    assert admission.is_over("acme")
+    clock.time_us += SECOND
+    assert len(admission.admit(ACME, lanes(0, 10), Lane.BACKFILL)[0]) == 10
+    with pytest.raises(QuotaExceeded):
+        ask(15, 11)
+    assert not admission.is_over("acme"), "it is backlog that was too much"
+    assert ask(15, 10) == 25, "what was refused has spent nothing"
+    assert len(admission.admit(ACME, lanes(5, 0), Lane.LIVE)[0]) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -120,3 +121,13 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_what_questions_may_read_is_set_by_options_of_its_own(tmp_path: Path) -> None:
+    store = ("--store", f"rocksdb:{tmp_path / 'store'}", "--json")
+    made = run("tenant", "create", "acme", "--query-cost-per-s", "50000", "--query-cost-burst", "9", *store)
+    assert made.exit_code == 0, made.output
+    changed = run("tenant", "set", "acme", "--query-cost-per-s", "700", "--query-cost-burst", "0", *store)
+    assert changed.exit_code == 0, changed.output
+    limits = [json.loads(each.stdout)["limits"] for each in (made, changed)]
+    assert [(each["query_cost_per_s"], each["query_cost_burst"]) for each in limits] == [(50_000, 9), (700, 0)]

@@ -11,12 +11,13 @@ from queue import Queue
 import pytest
 
 from unit.one_path import send, values
+from widerow.admit.controls import What
 from widerow.codec.decoded import Decoded
 from widerow.config import Backfill, Config, Store
 from widerow.engine.rows import Rows
-from widerow.model.errors import Overloaded, TenantBusy, Unavailable
+from widerow.model.errors import Overloaded, QuotaExceeded, TenantBusy, Unavailable
 from widerow.model.tenant import Limits, Tenant
-from widerow.model.times import HOUR, MINUTE, SECOND
+from widerow.model.times import HOUR, MINUTE, SECOND, TimeSpan
 from widerow.pipeline.job import Job, Lane, Outcome, Settle
 from widerow.rollup.pyramid import Pyramid
 from widerow.schema.table import Table
@@ -81,6 +82,41 @@ def test_live_reports_beside_old_ones_do_not_spend_what_backlog_may_send_nor_the
     (rest,) = send(service, tenant, "\n".join([old[0], *live[3:]]))
     assert (rest.accepted, rest.refused) == (1, 3)
     assert values(service, tenant, "a") == [3.0, 2.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("lane", Lane)
+def test_an_old_report_does_not_open_the_budget_of_backlog_to_live_ones_beside_it(service: Service, lane: Lane) -> None:
+    limits = Limits(writes_per_s=1, writes_burst=4)
+    tenant = service.catalog.tenants.create(Tenant(name="acme", limits=limits))
+    now = service.clock.now_us()
+    old = [f"m,device=b x={i} {now - 2 * HOUR - i}" for i in range(8)]
+    live = [f"m,device=a x={i} {now - i}" for i in range(12)]
+    (first,) = send(service, tenant, "\n".join([old[0], *live[:4]]), lane=lane, whole=True)
+    assert (first.accepted, first.error) == (5, None)
+    (refused,) = send(service, tenant, "\n".join([old[1], *live[4:8]]), lane=lane, whole=True)
+    assert isinstance(refused.error, QuotaExceeded)
+    (rest,) = send(service, tenant, "\n".join(old[1:4]), lane=lane, whole=True)
+    assert (rest.accepted, rest.error) == (3, None), "nothing of backlog was spent by what was refused"
+    (parts,) = send(service, tenant, "\n".join([old[4], *live[4:8]]), lane=lane)
+    assert (parts.accepted, parts.refused) == (0, 5)
+    assert values(service, tenant, "a") == [3.0, 2.0, 1.0, 0.0]
+
+
+def test_what_is_recorded_for_proposed_limits_is_what_came_as_far_as_the_tenants_and_by_its_lane(service: Service) -> None:
+    limits = Limits(writes_per_s=1, writes_burst=20)
+    tenant = service.catalog.tenants.create(Tenant(name="acme", limits=limits))
+    service.controls.set("acme", "mad", What.PROFILE_RATE, 0.001, "test")
+    now = service.clock.now_us()
+    mad = [f"m,device=mad x={i} {now - i}" for i in range(40)]
+    well = [f"m,device=well x={i} {now - i}" for i in range(20)]
+    old = [f"m,device=well x={i} {now - 2 * HOUR - i}" for i in range(7)]
+    assert send(service, tenant, "\n".join([*mad, *well[:10]]), whole=True)[0].accepted == 20
+    assert isinstance(send(service, tenant, "\n".join([*mad, *well, *old]), whole=True)[0].error, QuotaExceeded)
+    assert send(service, tenant, "\n".join([*mad, *well[:5], *old, "broken"]))[0].accepted == 7
+    service.usage.flush()
+    recorded = list(service.recorded.seconds("acme", TimeSpan(now - HOUR, now + HOUR)))
+    offered = sum(int(hour.live.sum()) for hour in recorded), sum(int(hour.backlog.sum()) for hour in recorded)
+    assert offered == (10 + 10 + 20 + 5, 7 + 7)
 
 
 def test_what_passed_its_limits_and_could_not_be_stored_is_not_asked_again(

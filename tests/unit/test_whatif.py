@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from widerow.admit.admission import Admission
-from widerow.admit.controls import Controls
+from widerow.admit.controls import Controls, What
 from widerow.engine.memory import MemoryEngine
 from widerow.model.batch import Report, batch_of
 from widerow.model.lane import Lane
@@ -77,6 +77,40 @@ def test_what_is_predicted_is_what_enforcing_then_does(limits: Limits) -> None:
     assert predicted.offered == sum(count for _, count, _ in arrivals)
     refused = enforced(arrivals, limits)
     assert refused > 1_000, "the limits bite"
+    assert predicted.refused == pytest.approx(refused, rel=0.02)
+
+
+def beside_a_mad_one(limits: Limits, *, seconds: int = 120) -> tuple[list[OfferedSeconds], int, int]:
+    """A hundred healthy reports a second, and a thousand of a device that may send one: as recorded, how many its tenant's
+    limit was asked about, and how many of them that refused.
+    """
+    clock, chance = ManualClock(START_US), random.Random(3)
+    engine = MemoryEngine(clock)
+    engine.apply([USAGE, DEVICE_CONTROLS])
+    recorder, controls = Recorder(engine, clock, "one"), Controls(engine, clock, refresh_us=SECOND)
+    admission = Admission(controls, clock, Counters(), weigh=recorder.weigh)
+    controls.set("acme", "mad", What.PROFILE_RATE, 1.0, "test")
+    tenant, offered, refused = Tenant(name="acme", limits=limits), 0, 0
+    for second in range(seconds):
+        for part in range(4):
+            clock.time_us = START_US + second * SECOND + part * 250 * MS
+            devices = ["mad"] * 250 + ["well"] * chance.randrange(51)
+            reports = batch_of([Report(device, i, {"x": 1.0}, {}) for i, device in enumerate(devices)])
+            kept, refusals = admission.admit(tenant, reports, Lane.LIVE)
+            over = sum(len(refusal) for refusal in refusals if refusal.code == "writes-limit")
+            offered, refused = offered + len(kept) + over, refused + over
+    recorder.flush()
+    return list(Recorded(engine, clock).seconds("acme", TimeSpan(START_US, START_US + HOUR))), offered, refused
+
+
+@pytest.mark.parametrize("per_s", [200, 60])
+def test_what_a_limited_device_sends_beyond_its_own_limit_is_not_predicted_to_be_refused_by_its_tenants(per_s: int) -> None:
+    limits = Limits(writes_per_s=per_s)
+    before, offered, _ = beside_a_mad_one(Limits())
+    predicted = replay(before, limits)
+    assert predicted.offered == offered < 120 * 110
+    _, _, refused = beside_a_mad_one(limits)
+    assert (refused > 1_000) == (per_s == 60)
     assert predicted.refused == pytest.approx(refused, rel=0.02)
 
 

@@ -62,6 +62,11 @@ class Bucket:
             self._level -= granted * TOKEN
             return granted
 
+    def give_back(self, count: int) -> None:
+        """So many that were granted did not pass after all."""
+        with self._lock:
+            self._level = min(self._burst, self._level + count * TOKEN)
+
     def retry_after_s(self, wanted: int) -> float:
         """When so many could pass, if nobody else came; at most the burst, which is all that there ever is."""
         with self._lock:
@@ -126,12 +131,13 @@ class DeviceBuckets:
         with self._lock:
             self._grow(device + 1)
             had = self._fill[device] > 0
-            if had:
-                passed_us = max(0, now_us - int(self._at_us[device]))
-                before = int(self._level[device]) + passed_us * int(self._fill[device])
+            level, at_us = full_level(burst), now_us
+            if had:  # what it had saved, as far as there was room for it
+                at_us = max(now_us, int(self._at_us[device]))
+                saved = int(self._level[device]) + (at_us - int(self._at_us[device])) * int(self._fill[device])
+                level = min(level, saved, int(self._burst[device]))
             self._fill[device], self._burst[device] = filled(per_s), full_level(burst)
-            self._level[device] = min(before, full_level(burst)) if had else full_level(burst)
-            self._at_us[device] = now_us
+            self._level[device], self._at_us[device] = level, at_us
 
     def take(self, device: Codes, now_us: int, refused: Flags) -> tuple[int, float]:
         """Marks the reports (given by their devices' ids) that may not pass, in their order.
@@ -142,6 +148,13 @@ class DeviceBuckets:
             self._grow(int(device.max()) + 1 if len(device) else 0)
             count, wait_us = _take_each(device, now_us, self._fill, self._burst, self._level, self._at_us, refused)
             return count, wait_us / SECOND
+
+    def give_back(self, device: Codes) -> None:
+        """Reports that could pass, given as to `take`, did not after all."""
+        with self._lock:
+            ids, counts = np.unique(device, return_counts=True)
+            self._grow(int(ids[-1]) + 1 if len(ids) else 0)
+            self._level[ids] = np.minimum(self._level[ids] + counts * TOKEN, self._burst[ids])
 
     def _grow(self, size: int) -> None:
         if size <= len(self._fill):

@@ -69,6 +69,11 @@ class DeviceLimits:
         device, seen = batch.device[first], int((devices == devices[first]).sum())
         return Over(over, count, device, self.rates.get(device, 0.0), seen, wait_s)
 
+    def give_back(self, batch: Batch | None) -> None:
+        """Reports that were not too many did not pass after all, for another reason."""
+        if batch is not None and self.rates and len(batch):
+            self._buckets.give_back(self.ids(batch))
+
     def ids(self, batch: Batch) -> Codes:
         """The id of each report's device; 0 of those that nothing was said of."""
         ids: Codes = np.maximum(self.table.find(batch.device.names), 0)[batch.device.codes]

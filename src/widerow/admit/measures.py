@@ -64,6 +64,10 @@ class Measures:
             batch = self._sample(sampling, batch, refusals)
         return self._by_rate(batch, now_us, refusals)
 
+    def give_back(self, batch: Batch) -> None:
+        """What was kept here did not pass after all, for another reason."""
+        self._limits.give_back(batch)
+
     def _sample(self, sampling: _Sampling, batch: Batch, refusals: list[Refusal]) -> Batch:
         dropped = np.zeros(len(batch), np.bool_)
         count = _sample_each(

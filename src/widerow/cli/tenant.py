@@ -37,6 +37,22 @@ DeviceCount = Annotated[int | None, typer.Option("--devices", metavar="N", help=
 SeriesCount = Annotated[
     int | None, typer.Option("--series", metavar="N", help="Pairs of a device and a metric; 0: any number.")
 ]
+QueryCost = Annotated[
+    int | None,
+    typer.Option(
+        "--query-cost-per-s",
+        metavar="N",
+        help="Rows a second that all its questions together may read, in each process that answers; 0: any number.",
+    ),
+]
+QueryBurst = Annotated[
+    int | None,
+    typer.Option(
+        "--query-cost-burst",
+        metavar="N",
+        help="Rows that they may read at once; 0: what ten seconds at --query-cost-per-s allow.",
+    ),
+]
 ModeOptions = Annotated[
     list[str] | None,
     typer.Option(
@@ -93,6 +109,8 @@ def create(
     storage_bytes: StorageBytes = None,
     devices: DeviceCount = None,
     series: SeriesCount = None,
+    query_cost_per_s: QueryCost = None,
+    query_cost_burst: QueryBurst = None,
     mode: ModeOptions = None,
     hot: HotOptions = None,
     retention: RetentionOptions = None,
@@ -109,6 +127,8 @@ def create(
         "storage_bytes": storage_bytes,
         "devices": devices,
         "series": series,
+        "query_cost_per_s": query_cost_per_s,
+        "query_cost_burst": query_cost_burst,
     }
     form = {"name": name, **_form(display_name, limit, named, mode, hot, retention, registers_devices, row_attributes)}
     made = session.api.post(TENANTS, form)
@@ -147,6 +167,8 @@ def set_(
     storage_bytes: StorageBytes = None,
     devices: DeviceCount = None,
     series: SeriesCount = None,
+    query_cost_per_s: QueryCost = None,
+    query_cost_burst: QueryBurst = None,
     mode: ModeOptions = None,
     hot: HotOptions = None,
     retention: RetentionOptions = None,
@@ -164,6 +186,8 @@ def set_(
         "storage_bytes": storage_bytes,
         "devices": devices,
         "series": series,
+        "query_cost_per_s": query_cost_per_s,
+        "query_cost_burst": query_cost_burst,
     }
     form = _form(display_name, limit, named, mode, hot, retention, registers_devices, row_attributes)
     if not form:

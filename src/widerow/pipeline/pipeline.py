@@ -57,6 +57,8 @@ _QUANTUM_BYTES = 1 << 20
 _PAUSE_S = 0.02
 """How long a body of backlog waits for pauses, in all. Where live reports never pause that makes fifty bodies a second.
 Bodies of excess wait together, a quantum of them: how many a tenant may send is for its limits to say."""
+_NEVER_US = -(1 << 63)
+"""Before any time: where nothing is backlog."""
 _EXCESS = 16
 """What waits there has a permit of the live lane: a tenant may have one in so many of what it may have in flight there."""
 
@@ -163,16 +165,17 @@ class Pipeline:
 
     def lane_of(self, time_us: int) -> Lane:
         """Where a body belongs that has a report of that time."""
-        after_us = self._settings.backfill_after_us
-        return Lane.BACKFILL if after_us and time_us < self._clock.now_us() - after_us else Lane.LIVE
+        return Lane.BACKFILL if time_us < self._live_from_us() else Lane.LIVE
 
     def is_live(self, batch: Batch) -> Flags:
         """Which reports are not backlog."""
-        after_us = self._settings.backfill_after_us
-        if not after_us:
-            return np.ones(len(batch), np.bool_)
-        live: Flags = batch.time_us >= self._clock.now_us() - after_us
+        live: Flags = batch.time_us >= self._live_from_us()
         return live
+
+    def _live_from_us(self) -> int:
+        """Reports of what time are not backlog."""
+        after_us = self._settings.backfill_after_us
+        return self._clock.now_us() - after_us if after_us else _NEVER_US
 
     def wake(self) -> None:
         """Commit what was submitted quietly."""
@@ -263,6 +266,8 @@ class Pipeline:
             assert job.permit is not None
             self.pressure.move(job.permit, Lane.BACKFILL)
             job.lane, live = Lane.BACKFILL, self.is_live(job.batch)
+        elif job.lane is Lane.BACKFILL and self.lane_of(int(job.batch.time_us.max())) is Lane.LIVE and self._admission:
+            live = self.is_live(job.batch)  # a front that looked at the first report knows nothing of the others
         if self._admission and not job.admitted:
             passed = self._admitted(self._admission, job, live)
             if passed is None:
@@ -290,9 +295,12 @@ class Pipeline:
         batch = job.batch
         assert batch is not None
         try:
-            if live is None or job.whole:
+            if live is None:
                 batch, refused = admission.admit(job.tenant, batch, job.lane, whole=job.whole)
-                live = None if live is None else self.is_live(batch)
+            elif job.whole:
+                live_from_us = self._live_from_us()
+                batch, refused = admission.admit(job.tenant, batch, job.lane, whole=True, live_from_us=live_from_us)
+                live = batch.time_us >= live_from_us
             else:  # neither spends what the other may send
                 new, refused = admission.admit(job.tenant, batch.take(live), Lane.LIVE)
                 old, others = admission.admit(job.tenant, batch.take(~live), Lane.BACKFILL)
@@ -388,7 +396,6 @@ class Pipeline:
         if job.counted:  # there is nothing new in it, but what this process refuses of it
             self._usage.refused_later(job.tenant.name, refusals)
             return
-        weighed = count + sum(len(refusal) for refusal in job.refusals if refusal.spent)
         if isinstance(error, QuotaExceeded):  # all of it
             refusals[error.reports_code] += count
             limits[error.limit] += count
@@ -403,7 +410,7 @@ class Pipeline:
             limits=limits,
             written_bytes=batch_bytes(job.tenant.name, job.batch) * outcome.accepted // count if outcome.accepted else 0,
             failed=failed,
-            weighed=weighed,
+            weighed=0 if self._admission else count,  # admission has told
             at_us=job.seen_us,
         )
 

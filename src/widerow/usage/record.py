@@ -99,7 +99,7 @@ class Recorder:
         at_us: int = 0,
     ) -> None:
         """What became of reports that came together. `limits`: those that were over one, by its name; `weighed`: how many of
-        them limits were asked about (all, unless it is said); `at_us`: when, if not now.
+        them limits were asked about (all, unless it is said; 0, where `weigh` is told); `at_us`: when, if not now.
         """
         with self._lock:
             hour, second = self._now(tenant, at_us)
@@ -122,6 +122,12 @@ class Recorder:
             count = offered if weighed is None else weighed
             if count:
                 hour.add_seconds(LIVE if lane is Lane.LIVE else BACKLOG, second, count)
+
+    def weigh(self, tenant: str, lane: Lane, count: int) -> None:
+        """So many reports came as far as the tenant's limit."""
+        with self._lock:
+            hour, second = self._now(tenant, 0)
+            hour.add_seconds(LIVE if lane is Lane.LIVE else BACKLOG, second, count)
 
     def refused_later(self, tenant: str, refusals: Mapping[str, int]) -> None:
         """Reports that another process took in were refused by this one."""

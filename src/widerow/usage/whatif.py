@@ -7,6 +7,8 @@ Rule 2: what questions read is recorded by the hour. More than the whole hour al
 have been refused; bursts within the hour are not known.
 Rule 3: what is counted as it is now (devices, series, bytes) is compared with the limit: what is over it would have been
 refused as it came.
+Rule 4: what a device's own limits or sampling took away never came as far as the tenant's, and is not recorded as if it had
+(`admit.admission`).
 Senders of whole batches (InfluxDB's routes) have more refused than is told here: all of a batch that does not fit.
 """
 

@@ -1,0 +1,30 @@
+"""What the benchmark of two tenants says of what it found."""
+
+from __future__ import annotations
+
+from bench.neighbour import judged
+
+
+def found(base: str, *ratios: float) -> dict[str, float]:
+    names = ("ack_p50", "ack_p99", "query_p50", "query_p99", "rss")
+    return {f"neighbour_{name}_beyond_to_{base}": ratio for name, ratio in zip(names, ratios, strict=True)}
+
+
+def test_each_figure_of_a_pair_is_said_to_be_as_wanted_or_not() -> None:
+    lines = list(judged(found("beside", 0.5, 1.15, 1.151, 1.0, 1.051) | {"neighbour_rss_mib": 200.0}))
+    assert lines[0].startswith("beyond vs beside: what A sends beyond its quota, against the same load on the machine")
+    assert lines[1] == "  neighbour_ack_p50_beyond_to_beside 0.500, within 15%: yes"
+    assert [line.rpartition(", ")[2] for line in lines[1:]] == [
+        "within 15%: yes",
+        "within 15%: yes",
+        "within 15%: no",
+        "within 15%: yes",
+        "within 5%: no",
+    ]
+
+
+def test_a_pair_that_was_not_measured_is_not_judged() -> None:
+    both = found("beside", *[1.0] * 5) | found("within", *[1.0] * 5)
+    pairs = [line.partition(":")[0] for line in judged(both) if not line.startswith(" ")]
+    assert pairs == ["beyond vs beside", "beyond vs within"]
+    assert list(judged(found("alone", *[1.0] * 5))) == []
