@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,13 @@ from servers.mosquitto import PASSWORD, USER, Mosquitto, program
 from system.mqtt_site import Device, MqttSite, eventually, mqtt_site
 from widerow.admit.pressure import Permit
 from widerow.catalog.online import Status
-from widerow.model.errors import Overloaded, Unavailable
+from widerow.codec.decoded import Decoded
+from widerow.ingest.mqtt import gateway as gateway_module
+from widerow.ingest.mqtt.gateway import Parcel
+from widerow.model.errors import Overloaded, Rejected, Unavailable
 from widerow.model.lane import Lane
 from widerow.model.tenant import Limits
-from widerow.model.times import MINUTE
+from widerow.model.times import MINUTE, ManualClock
 
 NOT_AUTHORIZED = 0x87
 
@@ -138,6 +142,60 @@ def test_the_later_of_two_messages_that_contradict_each_other_wins(site: MqttSit
         message.wait_for_publish(20)
     eventually(lambda: site.stored("twice") == [2.0])
     assert device.messages == []
+
+
+def test_reports_without_a_time_that_are_received_together_are_kept_each_and_in_order(
+    mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    with mqtt_site(mosquitto, tmp_path) as site, Device(mosquitto, listens=f"{site.prefix}/+/+/errors") as device:
+        site.gateway.stop()
+        values = [float(i // 5 % 5) for i in range(50)]  # equal ones, different ones, and some that were there before
+        for message in [device.send(site.topic("timeless"), {"values": {"temp": value}}) for value in values]:
+            message.wait_for_publish(20)
+        site.start()
+        eventually(lambda: site.received("telemetry") == 50 and site.gateway.client.window.is_empty())
+        assert site.stored("timeless") == values
+        assert device.messages == []
+
+
+def test_reports_without_a_time_of_several_reads_in_the_same_instant_are_kept_each_and_in_order(
+    mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mqtt_site(mosquitto, tmp_path) as site, Device(mosquitto) as device:
+        stopped = ManualClock(site.service.clock.now_us())
+        monkeypatch.setattr(site.gateway.client, "_clock", stopped)
+        for i in range(20):
+            device.publish(site.topic("timeless"), {"values": {"temp": i % 3}})
+            eventually(lambda: site.received("telemetry") == i + 1)  # noqa: B023 - asked at once
+        eventually(site.gateway.client.window.is_empty)
+        assert site.stored("timeless") == [float(i % 3) for i in range(20)]
+
+
+def test_a_report_without_a_time_has_the_same_whenever_it_is_tried_again(
+    mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when what came with it is tried again in halves, because a part of it brings the decoder down."""
+    with mqtt_site(mosquitto, tmp_path) as site, Device(mosquitto) as device:
+        site.gateway.stop()
+        for message in [device.send(site.topic("timeless"), {"values": {"temp": i}}) for i in range(40)]:
+            message.wait_for_publish(20)
+        times: dict[float, set[int]] = {}
+        decode, tries = gateway_module._dated, count()
+
+        def fails_at_first(parcel: Parcel, decoded: Decoded) -> Decoded:
+            dated = decode(parcel, decoded)
+            for time_us, number in zip(dated.batch.time_us.tolist(), dated.batch.cells.number[::2].tolist(), strict=True):
+                times.setdefault(number, set()).add(time_us)
+            if next(tries) < 3:
+                raise Rejected("nobody foresaw this", code="internal")
+            return dated
+
+        monkeypatch.setattr(gateway_module, "_dated", fails_at_first)
+        site.start()
+        eventually(lambda: site.received("telemetry") == 40 and site.gateway.client.window.is_empty())
+        assert site.stored("timeless") == [float(i) for i in range(40)]
+        assert sorted(times) == [float(i) for i in range(40)]
+        assert {len(seen) for seen in times.values()} == {1}
 
 
 def test_status_says_who_is_online(site: MqttSite, device: Device) -> None:

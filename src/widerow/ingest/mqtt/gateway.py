@@ -5,7 +5,8 @@ counted, filed and told. What can be tried again (an overload, a store that does
 unacknowledged: the receive maximum then slows the broker down. What passed its limits once is not charged again for that.
 Rule 2: the topic says whose report it is. A payload that names another device is refused.
 Rule 3: messages of one tenant that arrive together are one job. None suffers for its neighbours: a job that is rejected
-whole is tried again in halves, and two messages that contradict each other are written one after the other.
+whole is tried again in halves, and two messages that contradict each other are written one after the other. Reports without
+a time have one of their own (`stamps`), so they do not.
 Rule 4: the client's thread never waits for the store, so that the connection outlives a store that does not answer. In
 front of Kafka nothing needs it: what was known of tenants in the last minutes counts, statuses wait (`statuses`), and what
 is refused is filed within `_FILING_TRIES`, or not at all.
@@ -34,12 +35,15 @@ from widerow.ingest.mqtt.aside import Aside
 from widerow.ingest.mqtt.client import Client
 from widerow.ingest.mqtt.refusals import DeadLetter, Refusals
 from widerow.ingest.mqtt.settings import client_settings
+from widerow.ingest.mqtt.stamps import Stamps
 from widerow.ingest.mqtt.statuses import Statuses, Tell
 from widerow.ingest.mqtt.topics import OTHER, STATUS, TELEMETRY, Parsed, Template, Topics
 from widerow.ingest.mqtt.window import Block
 from widerow.model.arrays import Ints
+from widerow.model.batch import RECEIVED_TAG
 from widerow.model.errors import NotFound, Overloaded, Refusal, Rejected, TenantBusy, Unavailable, WiderowError
 from widerow.model.names import Coded
+from widerow.model.tags import has_tag
 from widerow.model.tenant import Tenant
 from widerow.model.times import MS, SECOND, Clock, whole_ms
 from widerow.ops.counters import Counters
@@ -65,6 +69,8 @@ class Parcel:
     rows: Ints
     devices: Coded
     version_us: int
+    first_us: int
+    """The time of the block's first message, and a microsecond more for each one behind it: for reports without a time."""
     tries: int = 0
     admitted: bool = False
     """Its limits let it pass when it was tried before."""
@@ -104,7 +110,7 @@ class Gateway:
         self._topics = Topics(telemetry, status)
         self._unknown: dict[str, int] = {}
         self._away_until_us, self._trust_us = 0, trust_us
-        self._aside = Aside()
+        self._aside, self._stamps = Aside(), Stamps()
         self.client = Client(client_settings(config, telemetry, status), self._received, clock, counters)
         counters.mqtt_unacked.set_function(lambda: self.client.window.held_bytes)
         self._refusals = Refusals(errors, self.client.publish, clock, counters, dead_letter)
@@ -150,11 +156,14 @@ class Gateway:
 
     def _parcels(self, block: Block, parsed: Parsed, rows: Ints) -> Iterator[Parcel]:
         """Messages by tenant."""
+        if not len(rows):
+            return
         tenants = parsed.tenant[rows]
         version_us = whole_ms(block.received_us)
+        first_us = self._stamps.take(block.received_us, len(block.messages))
         for code in np.unique(tenants).tolist():
             own = rows[tenants == code]
-            yield Parcel(parsed.tenants[code], block, own, parsed.devices(own), version_us)
+            yield Parcel(parsed.tenants[code], block, own, parsed.devices(own), version_us, first_us)
 
     # -- through the pipeline
 
@@ -207,12 +216,15 @@ class Gateway:
     def _decode(self, parcel: Parcel) -> Decoded:
         payloads = parcel.block.messages.payloads(parcel.rows)
         return or_rejected(
-            lambda: self._json.decode_documents(
-                payloads.data,
-                payloads.offsets,
-                parcel.devices,
-                now_us=parcel.block.received_us,
-                version_us=parcel.version_us,
+            lambda: _dated(
+                parcel,
+                self._json.decode_documents(
+                    payloads.data,
+                    payloads.offsets,
+                    parcel.devices,
+                    now_us=parcel.block.received_us,
+                    version_us=parcel.version_us,
+                ),
             )
         )
 
@@ -357,6 +369,17 @@ class Gateway:
             else:
                 said.append(Status(tenant, device, is_online, block.received_us))
         self._statuses.put(said, block, rows)
+
+
+def _dated(parcel: Parcel, decoded: Decoded) -> Decoded:
+    """Reports without a time have one of their message's own: it is the same whenever the message is tried again."""
+    batch = decoded.batch
+    timeless = batch.time_us == parcel.block.received_us
+    if not timeless.any():
+        return decoded
+    timeless &= has_tag(batch.cells, RECEIVED_TAG[0])
+    time_us = np.where(timeless, parcel.first_us + parcel.rows[batch.position], batch.time_us)
+    return replace(decoded, batch=replace(batch, time_us=time_us))
 
 
 def _told(_outcome: Outcome) -> None:
