@@ -19,10 +19,11 @@ from widerow.admit.pressure import Permit
 from widerow.catalog.online import Status
 from widerow.codec.decoded import Decoded
 from widerow.ingest.mqtt import gateway as gateway_module
+from widerow.ingest.mqtt import watch as watch_module
 from widerow.ingest.mqtt.gateway import Parcel
 from widerow.model.errors import Overloaded, Rejected, Unavailable
 from widerow.model.lane import Lane
-from widerow.model.tenant import Limits
+from widerow.model.tenant import Limits, Tenant
 from widerow.model.times import MINUTE, ManualClock
 
 NOT_AUTHORIZED = 0x87
@@ -241,12 +242,10 @@ def test_a_store_that_is_away_holds_up_neither_statuses_nor_what_comes_behind_th
             raise Unavailable("the store does not answer")
         tell(said)
 
-    def no_tenant(*_: object) -> object:
-        raise Unavailable("the store does not answer")
-
     monkeypatch.setattr(site.service.catalog.online, "tell", sometimes)
     with monkeypatch.context() as patch:
-        patch.setattr(site.service.catalog.tenants, "get", no_tenant)
+        patch.setattr(site.service.catalog.tenants, "get", no_answer)
+        patch.setattr(site.service.catalog.tenants, "list", no_answer)
         entries = site.service.catalog.tenants._recent._entries
         known, _, read_us = entries["acme"]
         entries["acme"] = known, read_us - MINUTE, read_us - MINUTE
@@ -258,6 +257,94 @@ def test_a_store_that_is_away_holds_up_neither_statuses_nor_what_comes_behind_th
     assert site.service.catalog.online.of("acme", "w1") is None
     away.clear()
     eventually(lambda: (said := site.service.catalog.online.of("acme", "w1")) is not None and said.online)
+
+
+def no_answer(*_: object) -> Any:
+    raise Unavailable("the store does not answer")
+
+
+def start_again(site: MqttSite) -> None:
+    """A gateway that knows the tenants there are."""
+    site.gateway.stop()
+    entries = site.service.catalog.tenants._recent._entries
+    entries.clear()
+    site.start()
+    eventually(lambda: "acme" in entries)
+
+
+def test_a_tenant_that_was_not_heard_of_before_the_store_went_away_holds_up_nothing(
+    mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mqtt_site(mosquitto, tmp_path) as site, Device(mosquitto) as device:
+        tenants = site.service.catalog.tenants
+        tenants.create(Tenant(name="quiet"))
+        start_again(site)
+        entries = tenants._recent._entries
+        for name, (known, _, read_us) in list(entries.items()):
+            entries[name] = known, read_us - MINUTE, read_us - MINUTE
+        with monkeypatch.context() as patch:
+            patch.setattr(tenants, "get", no_answer)
+            patch.setattr(tenants, "list", no_answer)
+            device.publish(site.topic("d", tenant="quiet"), report(1.0))
+            device.publish(site.topic("d"), report(2.0))
+            eventually(lambda: site.received("telemetry") == 2 and site.gateway.client.window.is_empty())
+        assert (site.stored("d", "quiet"), site.stored("d")) == ([1.0], [2.0])
+
+
+def test_a_tenant_that_is_not_known_while_the_store_is_away_is_asked_about_once_and_taken_when_it_is_back(
+    mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mqtt_site(mosquitto, tmp_path) as site, Device(mosquitto) as device:
+        start_again(site)
+        tenants, asked = site.service.catalog.tenants, list[str]()
+        tenants.create(Tenant(name="new"))
+
+        def get(name: str) -> Any:
+            asked.append(name)
+            no_answer()
+
+        monkeypatch.setattr(watch_module, "_AGAIN_S", 0.05)
+        with monkeypatch.context() as patch:
+            patch.setattr(tenants, "get", get)
+            patch.setattr(tenants, "list", no_answer)
+            device.publish(site.topic("d", tenant="new"), report(1.0))
+            device.publish(site.topic("behind"), report(2.0))
+            registry = site.service.counters.registry
+            tried = {"code": "unavailable"}
+            eventually(lambda: (registry.get_sample_value("widerow_mqtt_retries_total", tried) or 0) >= 5)
+            eventually(lambda: site.gateway.client.window.held_bytes > 0)
+            assert asked == ["new"]
+        eventually(site.gateway.client.window.is_empty)
+        assert (site.stored("d", "new"), site.stored("behind")) == ([1.0], [2.0])
+
+
+def test_messages_that_are_refused_while_the_store_is_away_wait_together_and_not_for_ever(
+    mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mqtt_site(mosquitto, tmp_path) as site, Device(mosquitto) as device:
+        tries: list[str] = []
+
+        def hangs(tenant: str, *_: object) -> None:
+            tries.append(tenant)
+            time.sleep(0.1)
+            no_answer()
+
+        monkeypatch.setattr(site.service.dead_letters, "file", hangs)
+        monkeypatch.setattr(gateway_module, "_FILING_S", 0.5)
+        monkeypatch.setattr(gateway_module, "_LONGEST_DELAY_S", 0.05)
+        start_again(site)
+        monkeypatch.setattr(site.service.catalog.tenants, "list", no_answer)
+        for message in [device.send(site.topic(f"d{i}"), b"{") for i in range(30)]:
+            message.wait_for_publish(20)
+        eventually(lambda: site.refused("syntax") == 30 and site.gateway.client.window.is_empty())
+        assert tries == ["acme"]  # the others did not ask
+        dropped = {"tenant": "acme"}
+        assert site.service.counters.registry.get_sample_value("widerow_dead_letters_dropped_total", dropped) == 30
+
+        device.publish(site.topic("later"), b"{")  # the store has not answered for so long: there is nothing to wait for
+        monkeypatch.setattr(gateway_module, "_LONGEST_DELAY_S", 60.0)
+        eventually(lambda: site.refused("syntax") == 31 and site.gateway.client.window.is_empty())
+        assert tries == ["acme"]
 
 
 def test_what_could_not_be_stored_at_first_is_not_refused_for_having_been_tried_often(

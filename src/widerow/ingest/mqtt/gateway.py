@@ -8,14 +8,15 @@ Rule 3: messages of one tenant that arrive together are one job. None suffers fo
 whole is tried again in halves, and two messages that contradict each other are written one after the other. Reports without
 a time have one of their own (`stamps`), so they do not.
 Rule 4: the client's thread never waits for the store, so that the connection outlives a store that does not answer. In
-front of Kafka nothing needs it: what was known of tenants in the last minutes counts, statuses wait (`statuses`), and what
-is refused is filed within `_FILING_TRIES`, or not at all.
+front of Kafka nothing needs it: what was known of tenants counts, and all are (`watch`) but those that are new or do not
+exist; statuses wait (`statuses`); and what is refused is filed within `_FILING_S`, or not at all.
 """
 
 from __future__ import annotations
 
 import logging
 import random
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -38,6 +39,7 @@ from widerow.ingest.mqtt.settings import client_settings
 from widerow.ingest.mqtt.stamps import Stamps
 from widerow.ingest.mqtt.statuses import Statuses, Tell
 from widerow.ingest.mqtt.topics import OTHER, STATUS, TELEMETRY, Parsed, Template, Topics
+from widerow.ingest.mqtt.watch import Watch
 from widerow.ingest.mqtt.window import Block
 from widerow.model.arrays import Ints
 from widerow.model.batch import RECEIVED_TAG
@@ -53,11 +55,11 @@ from widerow.pipeline.pipeline import Pipeline
 log = logging.getLogger(__name__)
 
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.02, 2.0
-_FILING_TRIES = 30
-"""How often filing a message that is refused is tried, `_LONGEST_DELAY_S` apart, while those behind it wait."""
+_FILING_S = 60.0
+"""For how long filing a message that is refused is tried, while those behind it wait; and how long a store may not have
+answered for that to be tried at all.
+"""
 _MOST_UNKNOWN = 10_000
-_AWAY_US = 10 * SECOND
-"""For so long a store that did not answer is not asked about tenants that were known lately."""
 
 
 @dataclass(slots=True)
@@ -109,15 +111,20 @@ class Gateway:
         self._max_payload = config.max_payload_kib << 10
         self._topics = Topics(telemetry, status)
         self._unknown: dict[str, int] = {}
-        self._away_until_us, self._trust_us = 0, trust_us
-        self._aside, self._stamps = Aside(), Stamps()
+        self._trust_us = trust_us
+        self._aside, self._stamps, self._watch = Aside(), Stamps(), Watch(tenants.read_all)
         self.client = Client(client_settings(config, telemetry, status), self._received, clock, counters)
         counters.mqtt_unacked.set_function(lambda: self.client.window.held_bytes)
-        self._refusals = Refusals(errors, self.client.publish, clock, counters, dead_letter)
-        self._statuses = Statuses(online or (lambda _: None), self.client.done, self._aside, counters)
+        guarded = self._watch.guarded
+        self._current = guarded(tenants.current)
+        file = guarded(dead_letter) if dead_letter else None
+        self._refusals = Refusals(errors, self.client.publish, clock, counters, file)
+        tell = guarded(online) if online else lambda _: None
+        self._statuses = Statuses(tell, self.client.done, self._aside, counters)
 
     def start(self) -> None:
         warm_codec()
+        self._watch.start()
         self._aside.start()
         self.client.start()
 
@@ -125,6 +132,7 @@ class Gateway:
         """Read nothing more, wait so long for what is under way, leave the session. Whether nothing is left over."""
         clean = self.client.stop(grace_s)
         self._aside.stop()
+        self._watch.stop()
         return clean
 
     def trouble(self) -> str:
@@ -194,11 +202,8 @@ class Gateway:
         if known_us is not None and abs(now_us - known_us) < self._tenants.refresh_us:
             return None
         try:
-            if now_us < self._away_until_us and (tenant := self._trusted(name)):
-                return tenant
-            return self._tenants.current(name, now_us)
+            return self._current(name, now_us)
         except Unavailable:
-            self._away_until_us = self._clock.now_us() + _AWAY_US
             if tenant := self._trusted(name):
                 return tenant
             raise
@@ -305,17 +310,19 @@ class Gateway:
         for position in sorted(reasons):
             self._refuse_one(parcel, position, reasons[position])
 
-    def _refuse_one(self, parcel: Parcel, position: int, reasons: list[Refusal], tries: int = 1) -> None:
+    def _refuse_one(self, parcel: Parcel, position: int, reasons: list[Refusal], by_s: float | None = None) -> None:
         messages, row = parcel.block.messages, int(parcel.rows[position])
         device, topic, payload = parcel.devices[position], messages.topic(row), messages.payload(row)
+        began_s = time.monotonic()
         while reasons:
             try:
                 why = reasons[0]
                 self._refusals.file(parcel.tenant, device, topic, payload, why.code, why.reason, why.spent)
             except Unavailable as error:
-                if tries < _FILING_TRIES:
+                by_s = by_s or began_s + _FILING_S
+                if time.monotonic() < by_s and self._watch.away_s() < _FILING_S:
                     self._counters.mqtt_retries.labels(error.code).inc()
-                    again = partial(self._refuse_one, parcel, position, reasons, tries + 1)
+                    again = partial(self._refuse_one, parcel, position, reasons, by_s)
                     self._aside.put(again, delay_s=_LONGEST_DELAY_S)
                     return
                 self._counters.dead_letters_dropped.labels(parcel.tenant).inc()
