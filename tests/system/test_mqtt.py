@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import threading
 import time
@@ -11,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from servers.mosquitto import PASSWORD, USER, Mosquitto, program
@@ -18,13 +20,14 @@ from system.mqtt_site import Device, MqttSite, eventually, mqtt_site
 from widerow.admit.pressure import Permit
 from widerow.catalog.online import Status
 from widerow.codec.decoded import Decoded
+from widerow.codec.mqtt import Scanner, packets
 from widerow.ingest.mqtt import gateway as gateway_module
 from widerow.ingest.mqtt import watch as watch_module
 from widerow.ingest.mqtt.gateway import Parcel
 from widerow.model.errors import Overloaded, Rejected, Unavailable
 from widerow.model.lane import Lane
 from widerow.model.tenant import Limits, Tenant
-from widerow.model.times import MINUTE, ManualClock
+from widerow.model.times import MINUTE, MS, ManualClock
 
 NOT_AUTHORIZED = 0x87
 
@@ -143,6 +146,35 @@ def test_the_later_of_two_messages_that_contradict_each_other_wins(site: MqttSit
         message.wait_for_publish(20)
     eventually(lambda: site.stored("twice") == [2.0])
     assert device.messages == []
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        [[1.0, 2.0, 1.0]],  # the last says again what was contradicted
+        [[float(i) for i in range(20)], [50.0, 51.0]],
+        [[float(i) for i in range(20)], [50.0]],
+        [[float(i) for i in range(20)], [5.0, 6.0], [60.0], [7.0]],
+    ],
+)
+def test_of_messages_that_contradict_each_other_the_last_wins_however_they_are_received(
+    site: MqttSite, reads: list[list[float]]
+) -> None:
+    name = f"contradicts{sum(map(len, reads))}"
+    now_us, before = site.service.clock.now_us(), site.refused("conflict")
+    blocks = []
+    for i, values in enumerate(reads):
+        told = [json.dumps(report(value, now_us // MS)).encode() for value in values]
+        topic = site.topic(name).encode()
+        sent = b"".join(packets.publish(topic, payload, identifier=0, qos=0) for payload in told)
+        messages = Scanner(1 << 20).scan(np.frombuffer(sent, np.uint8).copy(), 0, len(sent)).publishes
+        assert messages is not None
+        blocks.append(site.gateway.client.window.add(messages, now_us + (i - len(reads)) * MS))  # a millisecond apart
+    for block in blocks:
+        site.gateway._received(block)
+    eventually(lambda: not any(block.left for block in blocks))
+    assert site.stored(name) == [reads[-1][-1]]
+    assert site.refused("conflict") == before
 
 
 def test_reports_without_a_time_that_are_received_together_are_kept_each_and_in_order(

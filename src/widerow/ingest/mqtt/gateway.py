@@ -5,8 +5,8 @@ counted, filed and told. What can be tried again (an overload, a store that does
 unacknowledged: the receive maximum then slows the broker down. What passed its limits once is not charged again for that.
 Rule 2: the topic says whose report it is. A payload that names another device is refused.
 Rule 3: messages of one tenant that arrive together are one job. None suffers for its neighbours: a job that is rejected
-whole is tried again in halves, and two messages that contradict each other are written one after the other. Reports without
-a time have one of their own (`stamps`), so they do not.
+whole is tried again in halves, and two messages that contradict each other are written one after the other (`order`).
+Reports without a time have one of their own (`stamps`), so they do not.
 Rule 4: the client's thread never waits for the store, so that the connection outlives a store that does not answer. In
 front of Kafka nothing needs it: what was known of tenants counts, and all are (`watch`) but those that are new or do not
 exist; statuses wait (`statuses`); and what is refused is filed within `_FILING_S`, or not at all.
@@ -17,12 +17,10 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-import msgspec
 import numpy as np
 
 from widerow.catalog.online import Status
@@ -34,10 +32,11 @@ from widerow.codec.mqtt import warm_up as warm_codec
 from widerow.config import Mqtt
 from widerow.ingest.mqtt.aside import Aside
 from widerow.ingest.mqtt.client import Client
+from widerow.ingest.mqtt.order import Order
 from widerow.ingest.mqtt.refusals import DeadLetter, Refusals
 from widerow.ingest.mqtt.settings import client_settings
 from widerow.ingest.mqtt.stamps import Stamps
-from widerow.ingest.mqtt.statuses import Statuses, Tell
+from widerow.ingest.mqtt.statuses import Statuses, Tell, is_online_of
 from widerow.ingest.mqtt.topics import OTHER, STATUS, TELEMETRY, Parsed, Template, Topics
 from widerow.ingest.mqtt.watch import Watch
 from widerow.ingest.mqtt.window import Block
@@ -47,7 +46,7 @@ from widerow.model.errors import NotFound, Overloaded, Refusal, Rejected, Tenant
 from widerow.model.names import Coded
 from widerow.model.tags import has_tag
 from widerow.model.tenant import Tenant
-from widerow.model.times import MS, SECOND, Clock, whole_ms
+from widerow.model.times import SECOND, Clock, whole_ms
 from widerow.ops.counters import Counters
 from widerow.pipeline.job import Job, Outcome
 from widerow.pipeline.pipeline import Pipeline
@@ -76,6 +75,8 @@ class Parcel:
     tries: int = 0
     admitted: bool = False
     """Its limits let it pass when it was tried before."""
+    in_order: bool = False
+    """Its version is what `Order` gave it."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -112,7 +113,7 @@ class Gateway:
         self._topics = Topics(telemetry, status)
         self._unknown: dict[str, int] = {}
         self._trust_us = trust_us
-        self._aside, self._stamps, self._watch = Aside(), Stamps(), Watch(tenants.read_all)
+        self._aside, self._stamps, self._order, self._watch = Aside(), Stamps(), Order(), Watch(tenants.read_all)
         self.client = Client(client_settings(config, telemetry, status), self._received, clock, counters)
         counters.mqtt_unacked.set_function(lambda: self.client.window.held_bytes)
         guarded = self._watch.guarded
@@ -246,7 +247,9 @@ class Gateway:
                 self._aside.put(partial(self._refuse, parcel, [Refusal(error.code, str(error), [0])]))
         elif error is not None:
             self._failed(parcel, job, error)
-        elif outcome.refusals:
+        elif outcome.refusals or (not parcel.in_order and self._order.is_ahead(parcel.version_us)):
+            if not parcel.in_order and _has_conflict(outcome.refusals):
+                self._order.expect()
             self._aside.put(partial(self._settle, parcel, list(outcome.refusals)))
         else:
             self.client.done(parcel.block, parcel.rows)
@@ -282,24 +285,25 @@ class Gateway:
     # -- aside
 
     def _settle(self, parcel: Parcel, refusals: list[Refusal]) -> None:
-        """Some messages were refused. Those that contradict only their neighbours are sent once more, alone."""
-        bad = np.unique(np.concatenate([np.asarray(r.positions, np.int64) for r in refusals]))
-        again = np.array([], np.int64)
-        if len(parcel) > 1:
-            conflicts = [np.asarray(r.positions, np.int64) for r in refusals if r.code == "conflict"]
+        """Some messages were refused, or lose against earlier ones. Those that only contradict others are written again."""
+        none = np.array([], np.int64)
+        bad = np.unique(np.concatenate([none, *(np.asarray(r.positions, np.int64) for r in refusals)]))
+        good, conflicts = np.setdiff1d(np.arange(len(parcel)), bad), none
+        if len(parcel) > 1 and not parcel.in_order:
             others = [np.asarray(r.positions, np.int64) for r in refusals if r.code != "conflict"]
-            again = np.setdiff1d(np.concatenate([*conflicts, again]), np.concatenate([*others, again[:0]]))
-        self.client.done(parcel.block, np.delete(parcel.rows, bad))
-        refused = [replace(r, positions=np.setdiff1d(r.positions, again).tolist()) for r in refusals]
+            conflicts = np.setdiff1d(bad, np.concatenate([none, *others]))
+        again = []
+        if not parcel.in_order:
+            known = parcel.tenant, parcel.devices, parcel.version_us
+            again = self._order.again(*known, good, conflicts, expected=_has_conflict(refusals))
+        elsewhere = np.concatenate([none, *(positions for positions, _, _ in again)])
+        self.client.done(parcel.block, parcel.rows[np.setdiff1d(good, elsewhere)])
+        refused = [replace(r, positions=np.setdiff1d(r.positions, conflicts).tolist()) for r in refusals]
         self._refuse(parcel, [r for r in refused if len(r)])
-        later: Counter[str] = Counter()
-        for position in again.tolist():
-            device = parcel.devices[position]
-            later[device] += 1
-            version_us = parcel.version_us + later[device] * MS
-            one = replace(parcel.part(np.array([position])), version_us=version_us)
+        for positions, version_us, admitted in again:
+            part = replace(parcel.part(positions), version_us=version_us, admitted=admitted, in_order=True)
             # Not before its version: that would be one of the future.
-            self._aside.put(partial(self._submit, one), delay_s=max(0.0, (version_us - self._clock.now_us()) / SECOND))
+            self._aside.put(partial(self._submit, part), delay_s=max(0.0, (version_us - self._clock.now_us()) / SECOND))
 
     def _refuse(self, parcel: Parcel, refusals: list[Refusal]) -> None:
         """The messages at these positions of a parcel; each is acknowledged once all that is wrong with it is filed."""
@@ -366,7 +370,7 @@ class Gateway:
         said: list[Status] = []
         for row, (tenant, device) in zip(rows.tolist(), names, strict=True):
             topic, payload = block.messages.topic(row), block.messages.payload(row)
-            is_online = _is_online(payload)
+            is_online = is_online_of(payload)
             if not payload:  # takes a retained message back
                 continue
             if not exists[tenant]:
@@ -389,20 +393,9 @@ def _dated(parcel: Parcel, decoded: Decoded) -> Decoded:
     return replace(decoded, batch=replace(batch, time_us=time_us))
 
 
+def _has_conflict(refusals: Iterable[Refusal]) -> bool:
+    return any(refusal.code == "conflict" for refusal in refusals)
+
+
 def _told(_outcome: Outcome) -> None:
     """Once is enough."""
-
-
-class _Status(msgspec.Struct):
-    status: str
-
-
-def _is_online(payload: bytes) -> bool | None:
-    """`online`, `offline`, or an object whose `status` is one of them; None for anything else."""
-    text = payload.strip()
-    if text[:1] == b"{":
-        try:
-            text = msgspec.json.decode(text, type=_Status).status.encode()
-        except (msgspec.MsgspecError, UnicodeError):
-            return None
-    return {b"online": True, b"offline": False}.get(text)
