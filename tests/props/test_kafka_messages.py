@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +21,7 @@ from widerow.ingest.kafka.partition import key_of, partitions_of
 from widerow.ingest.kafka.receive import MOST_AHEAD_US, PACK_MESSAGES, Incoming, Pack, Receiver, incoming, packs_of
 from widerow.model.batch import Report, batch_of, reports_of
 from widerow.model.names import Names
-from widerow.model.times import HOUR, MS, SECOND, ManualClock
+from widerow.model.times import HOUR, MAX_TIME_US, MS, SECOND, ManualClock
 from widerow.pipeline.job import Lane
 
 NOW = 1_800_000_000 * SECOND
@@ -144,7 +145,7 @@ def test_json_of_many_messages_is_what_each_would_be_alone(told: list[list[tuple
         stamp_us = NOW - SECOND + i * MS
         for k, (x, timed) in enumerate(several):
             tags = {} if timed else {"widerow_time": "received"}
-            want.append(Report(f"d{i}", NOW - k * MS if timed else stamp_us, {"x": x}, tags, stamp_us))
+            want.append(Report(f"d{i}", NOW - k * MS if timed else stamp_us + i, {"x": x}, tags, stamp_us))
     devices = [f"d{i}" for i in range(len(told))]
     decoded = RECEIVER.decode(pack_of(values, JSON, devices, NOW - SECOND))
     assert decoded.refusals == ()
@@ -168,12 +169,36 @@ def taken(stamps_us: list[int], now_us: int, value: bytes = b'{"values":{"x":1}}
 @given(st.lists(st.integers(-20_000, 10_000), min_size=1, max_size=5), st.integers(0, HOUR))
 def test_json_without_a_time_has_that_of_its_message_whoever_takes_it_and_when(ahead_ms: list[int], later_us: int) -> None:
     stamps_us = [NOW + ms * MS for ms in ahead_ms]
-    want = [Report("d", stamp_us, {"x": 1.0}, {"widerow_time": "received"}, stamp_us) for stamp_us in stamps_us]
+    received = {"widerow_time": "received"}
+    want = [Report("d", stamp_us + i, {"x": 1.0}, received, stamp_us) for i, stamp_us in enumerate(stamps_us)]
     for now_us in (NOW, NOW + later_us):
         (pack,) = packs_of(taken(stamps_us, now_us), Lane.LIVE)
-        assert pack.ready_us == max(stamps_us)  # so that it waits for
+        assert pack.ready_us == max(report.time_us for report in want)  # so that it waits for
         decoded = Receiver(JsonDecoder(seed=1), ManualClock(max(now_us, pack.ready_us))).decode(pack)
         assert (reports_of(decoded.batch), decoded.refusals) == (want, ())
+
+
+@pytest.mark.parametrize("form", [JSON, ARROW])
+def test_messages_of_one_millisecond_without_times_are_kept_each_and_at_the_same_times_by_whoever_takes_them(
+    form: bytes,
+) -> None:
+    value = b'{"values":{"x":1}}' if form == JSON else stream_of({"device": ["d"], "x": [1.0]})
+
+    def decoded(*offsets: int) -> list[tuple[int, int]]:
+        line = Line("t", 0)
+        messages = [Incoming(line.take(n, 1), value, form, "acme", "d", NOW, 0, NOW) for n in offsets]
+        (pack,) = packs_of(messages, Lane.LIVE)
+        batch = Receiver(JsonDecoder(seed=1), ManualClock(NOW)).decode(pack).batch
+        return list(zip(batch.time_us.tolist(), batch.version_us.tolist(), strict=True))
+
+    together = decoded(5_040, 5_041, 5_042, 6_999)
+    assert together == [(NOW + 40, NOW), (NOW + 41, NOW), (NOW + 42, NOW), (NOW + 999, NOW)]
+    assert decoded(5_042) == [together[2]]  # another worker, after a rebalance
+
+
+def test_the_time_of_a_message_is_never_beyond_what_can_be_stored() -> None:
+    message = Incoming(Line("t", 0).take(999, 1), b"", JSON, "acme", "d", MAX_TIME_US, 0, 0)
+    assert message.time_us == MAX_TIME_US
 
 
 def test_a_message_too_far_ahead_is_refused_and_its_neighbours_need_not_wait_for_it() -> None:

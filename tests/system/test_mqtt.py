@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from servers.mosquitto import PASSWORD, USER, Mosquitto, program
 from system.mqtt_site import Device, MqttSite, eventually, mqtt_site
 from widerow.admit.pressure import Permit
 from widerow.catalog.online import Status
-from widerow.model.errors import Overloaded, Unavailable
+from widerow.codec.decoded import Decoded
+from widerow.codec.mqtt import Scanner, packets
+from widerow.ingest.mqtt import gateway as gateway_module
+from widerow.ingest.mqtt import watch as watch_module
+from widerow.ingest.mqtt.gateway import Parcel
+from widerow.model.errors import Overloaded, Rejected, Unavailable
 from widerow.model.lane import Lane
-from widerow.model.tenant import Limits
-from widerow.model.times import MINUTE
+from widerow.model.tenant import Limits, Tenant
+from widerow.model.times import MINUTE, MS, ManualClock
 
 NOT_AUTHORIZED = 0x87
 
@@ -140,6 +148,89 @@ def test_the_later_of_two_messages_that_contradict_each_other_wins(site: MqttSit
     assert device.messages == []
 
 
+@pytest.mark.parametrize(
+    "reads",
+    [
+        [[1.0, 2.0, 1.0]],  # the last says again what was contradicted
+        [[float(i) for i in range(20)], [50.0, 51.0]],
+        [[float(i) for i in range(20)], [50.0]],
+        [[float(i) for i in range(20)], [5.0, 6.0], [60.0], [7.0]],
+    ],
+)
+def test_of_messages_that_contradict_each_other_the_last_wins_however_they_are_received(
+    site: MqttSite, reads: list[list[float]]
+) -> None:
+    name = f"contradicts{sum(map(len, reads))}"
+    now_us, before = site.service.clock.now_us(), site.refused("conflict")
+    blocks = []
+    for i, values in enumerate(reads):
+        told = [json.dumps(report(value, now_us // MS)).encode() for value in values]
+        topic = site.topic(name).encode()
+        sent = b"".join(packets.publish(topic, payload, identifier=0, qos=0) for payload in told)
+        messages = Scanner(1 << 20).scan(np.frombuffer(sent, np.uint8).copy(), 0, len(sent)).publishes
+        assert messages is not None
+        blocks.append(site.gateway.client.window.add(messages, now_us + (i - len(reads)) * MS))  # a millisecond apart
+    for block in blocks:
+        site.gateway._received(block)
+    eventually(lambda: not any(block.left for block in blocks))
+    assert site.stored(name) == [reads[-1][-1]]
+    assert site.refused("conflict") == before
+
+
+def test_reports_without_a_time_that_are_received_together_are_kept_each_and_in_order(
+    mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    with mqtt_site(mosquitto, tmp_path) as site, Device(mosquitto, listens=f"{site.prefix}/+/+/errors") as device:
+        site.gateway.stop()
+        values = [float(i // 5 % 5) for i in range(50)]  # equal ones, different ones, and some that were there before
+        for message in [device.send(site.topic("timeless"), {"values": {"temp": value}}) for value in values]:
+            message.wait_for_publish(20)
+        site.start()
+        eventually(lambda: site.received("telemetry") == 50 and site.gateway.client.window.is_empty())
+        assert site.stored("timeless") == values
+        assert device.messages == []
+
+
+def test_reports_without_a_time_of_several_reads_in_the_same_instant_are_kept_each_and_in_order(
+    mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mqtt_site(mosquitto, tmp_path) as site, Device(mosquitto) as device:
+        stopped = ManualClock(site.service.clock.now_us())
+        monkeypatch.setattr(site.gateway.client, "_clock", stopped)
+        for i in range(20):
+            device.publish(site.topic("timeless"), {"values": {"temp": i % 3}})
+            eventually(lambda: site.received("telemetry") == i + 1)  # noqa: B023 - asked at once
+        eventually(site.gateway.client.window.is_empty)
+        assert site.stored("timeless") == [float(i % 3) for i in range(20)]
+
+
+def test_a_report_without_a_time_has_the_same_whenever_it_is_tried_again(
+    mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when what came with it is tried again in halves, because a part of it brings the decoder down."""
+    with mqtt_site(mosquitto, tmp_path) as site, Device(mosquitto) as device:
+        site.gateway.stop()
+        for message in [device.send(site.topic("timeless"), {"values": {"temp": i}}) for i in range(40)]:
+            message.wait_for_publish(20)
+        times: dict[float, set[int]] = {}
+        decode, tries = gateway_module._dated, count()
+
+        def fails_at_first(parcel: Parcel, decoded: Decoded) -> Decoded:
+            dated = decode(parcel, decoded)
+            for time_us, number in zip(dated.batch.time_us.tolist(), dated.batch.cells.number[::2].tolist(), strict=True):
+                times.setdefault(number, set()).add(time_us)
+            if next(tries) < 3:
+                raise Rejected("nobody foresaw this", code="internal")
+            return dated
+
+        monkeypatch.setattr(gateway_module, "_dated", fails_at_first)
+        site.start()
+        eventually(lambda: site.received("telemetry") == 40 and site.gateway.client.window.is_empty())
+        assert site.stored("timeless") == [float(i) for i in range(40)]
+        assert sorted(times) == [float(i) for i in range(40)]
+        assert {len(seen) for seen in times.values()} == {1}
+
+
 def test_status_says_who_is_online(site: MqttSite, device: Device) -> None:
     device.publish(site.topic("s1", "status"), b"online", retain=True)
     device.publish(site.topic("s2", "status"), {"status": "offline", "why": "last will"})
@@ -183,12 +274,10 @@ def test_a_store_that_is_away_holds_up_neither_statuses_nor_what_comes_behind_th
             raise Unavailable("the store does not answer")
         tell(said)
 
-    def no_tenant(*_: object) -> object:
-        raise Unavailable("the store does not answer")
-
     monkeypatch.setattr(site.service.catalog.online, "tell", sometimes)
     with monkeypatch.context() as patch:
-        patch.setattr(site.service.catalog.tenants, "get", no_tenant)
+        patch.setattr(site.service.catalog.tenants, "get", no_answer)
+        patch.setattr(site.service.catalog.tenants, "list", no_answer)
         entries = site.service.catalog.tenants._recent._entries
         known, _, read_us = entries["acme"]
         entries["acme"] = known, read_us - MINUTE, read_us - MINUTE
@@ -200,6 +289,94 @@ def test_a_store_that_is_away_holds_up_neither_statuses_nor_what_comes_behind_th
     assert site.service.catalog.online.of("acme", "w1") is None
     away.clear()
     eventually(lambda: (said := site.service.catalog.online.of("acme", "w1")) is not None and said.online)
+
+
+def no_answer(*_: object) -> Any:
+    raise Unavailable("the store does not answer")
+
+
+def start_again(site: MqttSite) -> None:
+    """A gateway that knows the tenants there are."""
+    site.gateway.stop()
+    entries = site.service.catalog.tenants._recent._entries
+    entries.clear()
+    site.start()
+    eventually(lambda: "acme" in entries)
+
+
+def test_a_tenant_that_was_not_heard_of_before_the_store_went_away_holds_up_nothing(
+    mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mqtt_site(mosquitto, tmp_path) as site, Device(mosquitto) as device:
+        tenants = site.service.catalog.tenants
+        tenants.create(Tenant(name="quiet"))
+        start_again(site)
+        entries = tenants._recent._entries
+        for name, (known, _, read_us) in list(entries.items()):
+            entries[name] = known, read_us - MINUTE, read_us - MINUTE
+        with monkeypatch.context() as patch:
+            patch.setattr(tenants, "get", no_answer)
+            patch.setattr(tenants, "list", no_answer)
+            device.publish(site.topic("d", tenant="quiet"), report(1.0))
+            device.publish(site.topic("d"), report(2.0))
+            eventually(lambda: site.received("telemetry") == 2 and site.gateway.client.window.is_empty())
+        assert (site.stored("d", "quiet"), site.stored("d")) == ([1.0], [2.0])
+
+
+def test_a_tenant_that_is_not_known_while_the_store_is_away_is_asked_about_once_and_taken_when_it_is_back(
+    mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mqtt_site(mosquitto, tmp_path) as site, Device(mosquitto) as device:
+        start_again(site)
+        tenants, asked = site.service.catalog.tenants, list[str]()
+        tenants.create(Tenant(name="new"))
+
+        def get(name: str) -> Any:
+            asked.append(name)
+            no_answer()
+
+        monkeypatch.setattr(watch_module, "_AGAIN_S", 0.05)
+        with monkeypatch.context() as patch:
+            patch.setattr(tenants, "get", get)
+            patch.setattr(tenants, "list", no_answer)
+            device.publish(site.topic("d", tenant="new"), report(1.0))
+            device.publish(site.topic("behind"), report(2.0))
+            registry = site.service.counters.registry
+            tried = {"code": "unavailable"}
+            eventually(lambda: (registry.get_sample_value("widerow_mqtt_retries_total", tried) or 0) >= 5)
+            eventually(lambda: site.gateway.client.window.held_bytes > 0)
+            assert asked == ["new"]
+        eventually(site.gateway.client.window.is_empty)
+        assert (site.stored("d", "new"), site.stored("behind")) == ([1.0], [2.0])
+
+
+def test_messages_that_are_refused_while_the_store_is_away_wait_together_and_not_for_ever(
+    mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mqtt_site(mosquitto, tmp_path) as site, Device(mosquitto) as device:
+        tries: list[str] = []
+
+        def hangs(tenant: str, *_: object) -> None:
+            tries.append(tenant)
+            time.sleep(0.1)
+            no_answer()
+
+        monkeypatch.setattr(site.service.dead_letters, "file", hangs)
+        monkeypatch.setattr(gateway_module, "_FILING_S", 0.5)
+        monkeypatch.setattr(gateway_module, "_LONGEST_DELAY_S", 0.05)
+        start_again(site)
+        monkeypatch.setattr(site.service.catalog.tenants, "list", no_answer)
+        for message in [device.send(site.topic(f"d{i}"), b"{") for i in range(30)]:
+            message.wait_for_publish(20)
+        eventually(lambda: site.refused("syntax") == 30 and site.gateway.client.window.is_empty())
+        assert tries == ["acme"]  # the others did not ask
+        dropped = {"tenant": "acme"}
+        assert site.service.counters.registry.get_sample_value("widerow_dead_letters_dropped_total", dropped) == 30
+
+        device.publish(site.topic("later"), b"{")  # the store has not answered for so long: there is nothing to wait for
+        monkeypatch.setattr(gateway_module, "_LONGEST_DELAY_S", 60.0)
+        eventually(lambda: site.refused("syntax") == 31 and site.gateway.client.window.is_empty())
+        assert tries == ["acme"]
 
 
 def test_what_could_not_be_stored_at_first_is_not_refused_for_having_been_tried_often(

@@ -194,6 +194,23 @@ def test_a_broker_that_breaks_the_protocol_is_told_and_left(script: Script, stre
         script.accept().close()  # it comes again
 
 
+def test_a_broker_that_comes_back_is_answered_while_nothing_more_may_be_read(script: Script) -> None:
+    """And nothing more is read: not what the broker sends behind its CONNACK either, but for what came with it."""
+    with client_of(script.port, max_unacked_bytes=100) as taken:
+        with script.accept() as peer:
+            peer.sendall(publishes([1], b"x" * 200))
+            eventually(lambda: taken.client.window.held_bytes > 100)
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # the client does not listen
+        with script.accept(RESUMED) as peer:  # it asks for its subscriptions, so it has read the CONNACK
+            peer.sendall(publishes([1], b"x" * 200, dup=True))
+            assert (taken.client.wait_connected(0.3), len(taken.blocks)) == (False, 1)
+            taken.done(0)
+            eventually(lambda: taken.identifiers() == [1, 1])
+            taken.done(1)
+            assert read(peer, 4) == packets.puback(1)
+            assert taken.client.trouble == ""
+
+
 def test_bytes_that_are_not_acknowledged_are_bounded(mosquitto: Mosquitto) -> None:
     limit, size, count = 1 << 20, 50_000, 200
     login: Any = {

@@ -139,6 +139,18 @@ def test_current_is_read_again_after_the_refresh_interval(engine: MemoryEngine, 
     assert here.current("acme", NOW_US + 10 * SECOND).display_name == "new"
 
 
+def test_all_that_were_read_are_trusted_when_the_store_does_not_answer(tenants: Tenants, clock: ManualClock) -> None:
+    made = [tenants.create(Tenant(name=name)) for name in ("acme", "quiet")]
+    assert not tenants.trust("quiet", NOW_US)
+    tenants.read_all()
+    assert [tenants.at_hand(name, NOW_US) for name in ("acme", "quiet")] == made
+    clock.time_us += MINUTE
+    assert tenants.at_hand("quiet", clock.time_us) is None
+    assert tenants.trust("quiet", clock.time_us)
+    assert tenants.at_hand("quiet", clock.time_us) == made[1]
+    assert not tenants.trust("nobody", clock.time_us)
+
+
 def test_a_clock_set_back_does_not_prolong_what_is_remembered(engine: MemoryEngine, clock: ManualClock) -> None:
     here, there = Tenants(engine, clock), Tenants(engine, clock)
     here.create(titled("old"))

@@ -73,6 +73,12 @@ class Tenants:
         """The store does not answer: go by what it said of the tenant last, if that was not long ago."""
         return self._recent.renew(name, now_us, within_us)
 
+    def read_all(self) -> None:
+        """Read all there are: should the store not answer, what it said of each can be trusted (`trust`)."""
+        now_us, mark = self.clock.now_us(), self._recent.mark()
+        for tenant in self.list()[:_MOST_CACHED]:
+            self._recent.put(tenant.name, tenant, now_us, mark)
+
     def update(self, name: str, change: Callable[[Tenant], Tenant], *, expected: int | None = None) -> Tenant:
         """Store what `change` makes of it; with an `expected` revision, only if it is still at that one.
 

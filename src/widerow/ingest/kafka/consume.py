@@ -34,7 +34,7 @@ from widerow.ingest.kafka.receive import MOST_AHEAD_US, Filed, Incoming, Pack, R
 from widerow.model.check import check_tenant
 from widerow.model.errors import NotFound, Refusal, Rejected, Unavailable, WiderowError
 from widerow.model.tenant import Tenant
-from widerow.model.times import SECOND, Clock
+from widerow.model.times import MS, SECOND, Clock
 from widerow.ops.counters import Counters
 from widerow.pipeline.job import Job, Lane, Outcome
 from widerow.pipeline.pipeline import Pipeline
@@ -227,7 +227,7 @@ class Stream:
     def _hand_in(self, pack: Pack) -> None:
         """To the pipeline; or aside, to be tried again."""
         ahead_us = pack.ready_us - self._clock.now_us()
-        if 0 < ahead_us <= MOST_AHEAD_US:
+        if 0 < ahead_us < MOST_AHEAD_US + MS:
             self._later(pack, ahead_us / SECOND)  # a sender's clock is ahead of ours
             return
         try:

@@ -2,8 +2,9 @@
 
 Rule 1: what is wrong with a message is its own: its neighbours of the pack are kept.
 Rule 2: a report without a time, and one without a version, has the time that Kafka gave to its message, as often as it is
-decoded and whatever our clock says. A message that is a little ahead of it waits (`ready_us`); a version that is further
-ahead is refused.
+decoded and whatever our clock says. Within that millisecond its offset says which microsecond: messages of one device
+that came in the same one are kept each. A message that is a little ahead of our clock waits (`ready_us`); a version
+that is further ahead is refused.
 Rule 3: reports of different messages do not contradict each other. Ours were looked at by the front that made them.
 """
 
@@ -25,7 +26,7 @@ from widerow.model.batch import RECEIVED_TAG, Batch, batch_of
 from widerow.model.errors import Refusal
 from widerow.model.names import Coded, Names
 from widerow.model.tags import has_tag
-from widerow.model.times import MAX_TIME_US, MS, SECOND, Clock, format_duration, format_time
+from widerow.model.times import MAX_TIME_US, MS, SECOND, Clock, format_duration, format_time, whole_ms
 from widerow.pipeline.job import Lane
 
 PACK_BYTES = 1 << 20
@@ -46,11 +47,16 @@ class Incoming:
     device: str
     """What its key names; empty if it names none."""
     stamp_us: int
-    """When Kafka says it came; when it was taken, if Kafka does not."""
+    """When Kafka says it came; when it was taken, if Kafka does not. Its version is that, in whole milliseconds."""
     sent_us: int
     """The clock of the front that made it; 0 if it is not ours."""
     ready_us: int
-    """When our clock has passed the sender's; 0 if that was too far ahead to be waited for."""
+    """When our clock has passed the sender's, and the message's time; 0 if that was too far ahead to be waited for."""
+
+    @property
+    def time_us(self) -> int:
+        """For reports without a time. A function of the message: whoever takes it, and however often, gives it the same."""
+        return _time_us(self.place, self.stamp_us)
 
     @property
     def source(self) -> str:
@@ -68,7 +74,8 @@ def incoming(message: Message, place: Place, now_us: int) -> Incoming:
     form = _bytes(headers.get(FORMAT)) or JSON
     sent = _text(headers.get(VERSION))
     sent_us = int(sent) if sent and sent.isdecimal() and len(sent) < 17 else 0
-    clock_us = sent_us if sent_us and form == ARROW else stamp_us  # ours has a time and a version for each report
+    # Ours has a time and a version for each report.
+    clock_us, until_us = (sent_us, sent_us) if sent_us and form == ARROW else (stamp_us, _time_us(place, stamp_us))
     return Incoming(
         place,
         message.value() or b"",
@@ -77,8 +84,12 @@ def incoming(message: Message, place: Place, now_us: int) -> Incoming:
         device,
         stamp_us,
         sent_us,
-        clock_us if clock_us <= now_us + MOST_AHEAD_US else 0,
+        until_us if clock_us <= now_us + MOST_AHEAD_US else 0,
     )
+
+
+def _time_us(place: Place, stamp_us: int) -> int:
+    return min(whole_ms(stamp_us) + place.offset % MS, MAX_TIME_US)
 
 
 def _text(value: str | bytes | None) -> str | None:
@@ -178,7 +189,7 @@ class Receiver:
     def _arrow(self, pack: Pack) -> Decoded:
         read = decode_streams(
             [message.value for message in pack.messages],
-            [message.stamp_us for message in pack.messages],
+            [message.time_us for message in pack.messages],
             latest_us=self._clock.now_us(),
         )
         pack.starts, pack.unread = read.starts, read.unread
@@ -194,7 +205,7 @@ class Receiver:
         pack.starts, pack.unread = _whole(pack)
         decoded = self._json.decode_documents(texts.data, texts.offsets, devices, now_us=_UNKNOWN_US, version_us=_UNKNOWN_US)
         batch = decoded.batch
-        stamp_us = np.array([message.stamp_us for message in messages], np.int64)[batch.position]
+        stamp_us = np.array([message.time_us for message in messages], np.int64)[batch.position]
         received = (batch.time_us == _UNKNOWN_US) & has_tag(batch.cells, RECEIVED_TAG[0])
         dated = replace(batch, time_us=np.where(received, stamp_us, batch.time_us), version_us=stamp_us - stamp_us % MS)
         return self._without_future(pack, dated, decoded.refusals)

@@ -1,6 +1,7 @@
 """One connection to a broker, from CONNECT to its end, driven by one thread.
 
-Rule 1: nothing is read while more than `max_unacked_bytes` are not done with; the broker's own queues hold the rest.
+Rule 1: nothing is read while more than `max_unacked_bytes` are not done with; the broker's own queues hold the rest. Its
+answer to our CONNECT is: it brings no message, and would be taken for silence.
 Rule 2: silence is a failure after twice the keep-alive, but not while we do not listen.
 Rule 3: whatever goes wrong ends the connection with an exception; the next one takes up the session.
 """
@@ -165,7 +166,8 @@ class Connection:
         return by_s is not None and (time.monotonic() >= by_s or (self._shared.window.is_empty() and not self._out))
 
     def _reads(self) -> bool:
-        return self._shared.stop_by_s is None and self._shared.window.held_bytes < self._settings.max_unacked_bytes
+        has_room = self._shared.window.held_bytes < self._settings.max_unacked_bytes
+        return self._shared.stop_by_s is None and (has_room or self._state == _CONNECTING)
 
     def _wait_ms(self) -> float:
         until_s = min(self._said_s + self._keep_alive_s / 2, self._shared.stop_by_s or math.inf)

@@ -5,10 +5,11 @@ counted, filed and told. What can be tried again (an overload, a store that does
 unacknowledged: the receive maximum then slows the broker down. What passed its limits once is not charged again for that.
 Rule 2: the topic says whose report it is. A payload that names another device is refused.
 Rule 3: messages of one tenant that arrive together are one job. None suffers for its neighbours: a job that is rejected
-whole is tried again in halves, and two messages that contradict each other are written one after the other.
+whole is tried again in halves, and two messages that contradict each other are written one after the other (`order`).
+Reports without a time have one of their own (`stamps`), so they do not.
 Rule 4: the client's thread never waits for the store, so that the connection outlives a store that does not answer. In
-front of Kafka nothing needs it: what was known of tenants in the last minutes counts, statuses wait (`statuses`), and what
-is refused is filed within `_FILING_TRIES`, or not at all.
+front of Kafka nothing needs it: what was known of tenants counts, and all are (`watch`) but those that are new or do not
+exist; statuses wait (`statuses`); and what is refused is filed within `_FILING_S`, or not at all.
 Rule 5: backlog has a topic, and for that another gateway like this one, with its own session, window and threads: PUBACKs
 leave in order, so in one session live messages would wait at the broker for the backlog before them.
 """
@@ -18,12 +19,10 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-import msgspec
 import numpy as np
 
 from widerow.catalog.online import Status
@@ -35,17 +34,22 @@ from widerow.codec.mqtt import warm_up as warm_codec
 from widerow.config import Mqtt
 from widerow.ingest.mqtt.aside import Aside
 from widerow.ingest.mqtt.client import Client
+from widerow.ingest.mqtt.order import Order
 from widerow.ingest.mqtt.refusals import DeadLetter, Refusals
 from widerow.ingest.mqtt.settings import client_settings, topic_templates
-from widerow.ingest.mqtt.statuses import Statuses, Tell
+from widerow.ingest.mqtt.stamps import Stamps
+from widerow.ingest.mqtt.statuses import Statuses, Tell, is_online_of
 from widerow.ingest.mqtt.topics import OTHER, STATUS, TELEMETRY, Parsed, Topics
+from widerow.ingest.mqtt.watch import Watch
 from widerow.ingest.mqtt.window import Block
 from widerow.model.arrays import Ints
+from widerow.model.batch import RECEIVED_TAG
 from widerow.model.errors import NotFound, Overloaded, Refusal, Rejected, TenantBusy, Unavailable, WiderowError
 from widerow.model.lane import Lane
 from widerow.model.names import Coded
+from widerow.model.tags import has_tag
 from widerow.model.tenant import Tenant
-from widerow.model.times import MS, SECOND, Clock, whole_ms
+from widerow.model.times import SECOND, Clock, whole_ms
 from widerow.ops.counters import Counters
 from widerow.pipeline.job import Job, Outcome
 from widerow.pipeline.pipeline import Pipeline
@@ -53,11 +57,11 @@ from widerow.pipeline.pipeline import Pipeline
 log = logging.getLogger(__name__)
 
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.02, 2.0
-_FILING_TRIES = 30
-"""How often filing a message that is refused is tried, `_LONGEST_DELAY_S` apart, while those behind it wait."""
+_FILING_S = 60.0
+"""For how long filing a message that is refused is tried, while those behind it wait; and how long a store may not have
+answered for that to be tried at all.
+"""
 _MOST_UNKNOWN = 10_000
-_AWAY_US = 10 * SECOND
-"""For so long a store that did not answer is not asked about tenants that were known lately."""
 
 
 @dataclass(slots=True)
@@ -69,15 +73,28 @@ class Parcel:
     rows: Ints
     devices: Coded
     version_us: int
+    first_us: int
+    """The time of the block's first message, and a microsecond more for each one behind it: for reports without a time."""
     tries: int = 0
     admitted: bool = False
     """Its limits let it pass when it was tried before."""
+    in_order: bool = False
+    """Its version is what `Order` gave it."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def part(self, which: Ints) -> Parcel:
         return replace(self, rows=self.rows[which], devices=self.devices.take(which))
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """What the gateways of live reports and of backlog have together; it is the former's to start and stop."""
+
+    refusals: Refusals
+    stamps: Stamps
+    watch: Watch
 
 
 class Gateway:
@@ -96,10 +113,10 @@ class Gateway:
         online: Tell | None = None,
         trust_us: int = GRACE_US,
         lane: Lane = Lane.LIVE,
-        refusals: Refusals | None = None,
+        both: Both | None = None,
     ) -> None:
-        """`trust_us`: for how long what is known of tenants counts while the store does not answer. `lane`, `refusals`:
-        of the one for backlog, which this one makes; devices are told of refusals by one for both.
+        """`trust_us`: for how long what is known of tenants counts while the store does not answer. `lane`, `both`: of the
+        one for backlog, which this one makes.
         """
         telemetry, status, errors, *backfill = topic_templates(config)
         self._pipeline, self._tenants, self._clock, self._counters = pipeline, tenants, clock, counters
@@ -109,12 +126,17 @@ class Gateway:
         ours = (telemetry, status) if lane is Lane.LIVE else (backfill[0], None)
         self._topics = Topics(*ours)
         self._unknown: dict[str, int] = {}
-        self._away_until_us, self._trust_us = 0, trust_us
-        self._aside = Aside()
+        self._trust_us = trust_us
+        self._aside, self._order = Aside(), Order()
+        self._stamps, self._watch = (both.stamps, both.watch) if both else (Stamps(), Watch(tenants.read_all))
         self.client = Client(client_settings(config, *ours, lane=lane), self._received, clock, counters)
         counters.mqtt_unacked.labels(lane.value).set_function(lambda: self.client.window.held_bytes)
-        self._refusals = refusals or Refusals(errors, self.client.publish, clock, counters, dead_letter)
-        self._statuses = Statuses(online or (lambda _: None), self.client.done, self._aside, counters)
+        guarded = self._watch.guarded
+        self._current = guarded(tenants.current)
+        file = guarded(dead_letter) if dead_letter else None
+        self._refusals = both.refusals if both else Refusals(errors, self.client.publish, clock, counters, file)
+        tell = guarded(online) if online else lambda _: None
+        self._statuses = Statuses(tell, self.client.done, self._aside, counters)
         self.backlog: Gateway | None = None
         """None: there is no topic for it, or this is it."""
         if backfill and lane is Lane.LIVE:
@@ -127,11 +149,13 @@ class Gateway:
                 json=json,
                 trust_us=trust_us,
                 lane=Lane.BACKFILL,
-                refusals=self._refusals,
+                both=Both(self._refusals, self._stamps, self._watch),
             )
 
     def start(self) -> None:
         warm_codec()
+        if self._lane is Lane.LIVE:
+            self._watch.start()
         self._aside.start()
         self.client.start()
         if self.backlog:
@@ -144,7 +168,10 @@ class Gateway:
             self.backlog.client.leave(by_s)
         clean = self.client.stop(grace_s)
         self._aside.stop()
-        return (self.backlog is None or self.backlog.stop(by_s - time.monotonic())) and clean
+        clean = (self.backlog is None or self.backlog.stop(by_s - time.monotonic())) and clean
+        if self._lane is Lane.LIVE:
+            self._watch.stop()
+        return clean
 
     def trouble(self) -> str:
         """Why nothing comes from the broker; empty if it can. Not of backlog, which is no reason to send live reports
@@ -178,11 +205,14 @@ class Gateway:
 
     def _parcels(self, block: Block, parsed: Parsed, rows: Ints) -> Iterator[Parcel]:
         """Messages by tenant."""
+        if not len(rows):
+            return
         tenants = parsed.tenant[rows]
         version_us = whole_ms(block.received_us)
+        first_us = self._stamps.take(block.received_us, len(block.messages))
         for code in np.unique(tenants).tolist():
             own = rows[tenants == code]
-            yield Parcel(parsed.tenants[code], block, own, parsed.devices(own), version_us)
+            yield Parcel(parsed.tenants[code], block, own, parsed.devices(own), version_us, first_us)
 
     # -- through the pipeline
 
@@ -213,11 +243,8 @@ class Gateway:
         if known_us is not None and abs(now_us - known_us) < self._tenants.refresh_us:
             return None
         try:
-            if now_us < self._away_until_us and (tenant := self._trusted(name)):
-                return tenant
-            return self._tenants.current(name, now_us)
+            return self._current(name, now_us)
         except Unavailable:
-            self._away_until_us = self._clock.now_us() + _AWAY_US
             if tenant := self._trusted(name):
                 return tenant
             raise
@@ -235,12 +262,15 @@ class Gateway:
     def _decode(self, parcel: Parcel) -> Decoded:
         payloads = parcel.block.messages.payloads(parcel.rows)
         return or_rejected(
-            lambda: self._json.decode_documents(
-                payloads.data,
-                payloads.offsets,
-                parcel.devices,
-                now_us=parcel.block.received_us,
-                version_us=parcel.version_us,
+            lambda: _dated(
+                parcel,
+                self._json.decode_documents(
+                    payloads.data,
+                    payloads.offsets,
+                    parcel.devices,
+                    now_us=parcel.block.received_us,
+                    version_us=parcel.version_us,
+                ),
             )
         )
 
@@ -257,7 +287,9 @@ class Gateway:
                 self._aside.put(partial(self._refuse, parcel, [Refusal(error.code, str(error), [0])]))
         elif error is not None:
             self._failed(parcel, job, error)
-        elif outcome.refusals:
+        elif outcome.refusals or (not parcel.in_order and self._order.is_ahead(parcel.version_us)):
+            if not parcel.in_order and _has_conflict(outcome.refusals):
+                self._order.expect()
             self._aside.put(partial(self._settle, parcel, list(outcome.refusals)))
         else:
             self.client.done(parcel.block, parcel.rows)
@@ -293,24 +325,25 @@ class Gateway:
     # -- aside
 
     def _settle(self, parcel: Parcel, refusals: list[Refusal]) -> None:
-        """Some messages were refused. Those that contradict only their neighbours are sent once more, alone."""
-        bad = np.unique(np.concatenate([np.asarray(r.positions, np.int64) for r in refusals]))
-        again = np.array([], np.int64)
-        if len(parcel) > 1:
-            conflicts = [np.asarray(r.positions, np.int64) for r in refusals if r.code == "conflict"]
+        """Some messages were refused, or lose against earlier ones. Those that only contradict others are written again."""
+        none = np.array([], np.int64)
+        bad = np.unique(np.concatenate([none, *(np.asarray(r.positions, np.int64) for r in refusals)]))
+        good, conflicts = np.setdiff1d(np.arange(len(parcel)), bad), none
+        if len(parcel) > 1 and not parcel.in_order:
             others = [np.asarray(r.positions, np.int64) for r in refusals if r.code != "conflict"]
-            again = np.setdiff1d(np.concatenate([*conflicts, again]), np.concatenate([*others, again[:0]]))
-        self.client.done(parcel.block, np.delete(parcel.rows, bad))
-        refused = [replace(r, positions=np.setdiff1d(r.positions, again).tolist()) for r in refusals]
+            conflicts = np.setdiff1d(bad, np.concatenate([none, *others]))
+        again = []
+        if not parcel.in_order:
+            known = parcel.tenant, parcel.devices, parcel.version_us
+            again = self._order.again(*known, good, conflicts, expected=_has_conflict(refusals))
+        elsewhere = np.concatenate([none, *(positions for positions, _, _ in again)])
+        self.client.done(parcel.block, parcel.rows[np.setdiff1d(good, elsewhere)])
+        refused = [replace(r, positions=np.setdiff1d(r.positions, conflicts).tolist()) for r in refusals]
         self._refuse(parcel, [r for r in refused if len(r)])
-        later: Counter[str] = Counter()
-        for position in again.tolist():
-            device = parcel.devices[position]
-            later[device] += 1
-            version_us = parcel.version_us + later[device] * MS
-            one = replace(parcel.part(np.array([position])), version_us=version_us)
+        for positions, version_us, admitted in again:
+            part = replace(parcel.part(positions), version_us=version_us, admitted=admitted, in_order=True)
             # Not before its version: that would be one of the future.
-            self._aside.put(partial(self._submit, one), delay_s=max(0.0, (version_us - self._clock.now_us()) / SECOND))
+            self._aside.put(partial(self._submit, part), delay_s=max(0.0, (version_us - self._clock.now_us()) / SECOND))
 
     def _refuse(self, parcel: Parcel, refusals: list[Refusal]) -> None:
         """The messages at these positions of a parcel; each is acknowledged once all that is wrong with it is filed."""
@@ -321,17 +354,19 @@ class Gateway:
         for position in sorted(reasons):
             self._refuse_one(parcel, position, reasons[position])
 
-    def _refuse_one(self, parcel: Parcel, position: int, reasons: list[Refusal], tries: int = 1) -> None:
+    def _refuse_one(self, parcel: Parcel, position: int, reasons: list[Refusal], by_s: float | None = None) -> None:
         messages, row = parcel.block.messages, int(parcel.rows[position])
         device, topic, payload = parcel.devices[position], messages.topic(row), messages.payload(row)
+        began_s = time.monotonic()
         while reasons:
             try:
                 why = reasons[0]
                 self._refusals.file(parcel.tenant, device, topic, payload, why.code, why.reason, why.spent)
             except Unavailable as error:
-                if tries < _FILING_TRIES:
+                by_s = by_s or began_s + _FILING_S
+                if time.monotonic() < by_s and self._watch.away_s() < _FILING_S:
                     self._counters.mqtt_retries.labels(error.code).inc()
-                    again = partial(self._refuse_one, parcel, position, reasons, tries + 1)
+                    again = partial(self._refuse_one, parcel, position, reasons, by_s)
                     self._aside.put(again, delay_s=_LONGEST_DELAY_S)
                     return
                 self._counters.dead_letters_dropped.labels(parcel.tenant).inc()
@@ -375,7 +410,7 @@ class Gateway:
         said: list[Status] = []
         for row, (tenant, device) in zip(rows.tolist(), names, strict=True):
             topic, payload = block.messages.topic(row), block.messages.payload(row)
-            is_online = _is_online(payload)
+            is_online = is_online_of(payload)
             if not payload:  # takes a retained message back
                 continue
             if not exists[tenant]:
@@ -387,20 +422,20 @@ class Gateway:
         self._statuses.put(said, block, rows)
 
 
+def _dated(parcel: Parcel, decoded: Decoded) -> Decoded:
+    """Reports without a time have one of their message's own: it is the same whenever the message is tried again."""
+    batch = decoded.batch
+    timeless = batch.time_us == parcel.block.received_us
+    if not timeless.any():
+        return decoded
+    timeless &= has_tag(batch.cells, RECEIVED_TAG[0])
+    time_us = np.where(timeless, parcel.first_us + parcel.rows[batch.position], batch.time_us)
+    return replace(decoded, batch=replace(batch, time_us=time_us))
+
+
+def _has_conflict(refusals: Iterable[Refusal]) -> bool:
+    return any(refusal.code == "conflict" for refusal in refusals)
+
+
 def _told(_outcome: Outcome) -> None:
     """Once is enough."""
-
-
-class _Status(msgspec.Struct):
-    status: str
-
-
-def _is_online(payload: bytes) -> bool | None:
-    """`online`, `offline`, or an object whose `status` is one of them; None for anything else."""
-    text = payload.strip()
-    if text[:1] == b"{":
-        try:
-            text = msgspec.json.decode(text, type=_Status).status.encode()
-        except (msgspec.MsgspecError, UnicodeError):
-            return None
-    return {b"online": True, b"offline": False}.get(text)

@@ -13,6 +13,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from widerow.catalog.online import Status
 from widerow.ingest.mqtt.aside import Aside
 from widerow.ingest.mqtt.window import Block
@@ -71,3 +73,18 @@ class Statuses:
         self._messages = []
         for block, rows in messages:
             self._done(block, rows)
+
+
+class _Status(msgspec.Struct):
+    status: str
+
+
+def is_online_of(payload: bytes) -> bool | None:
+    """`online`, `offline`, or an object whose `status` is one of them; None for anything else."""
+    text = payload.strip()
+    if text[:1] == b"{":
+        try:
+            text = msgspec.json.decode(text, type=_Status).status.encode()
+        except (msgspec.MsgspecError, UnicodeError):
+            return None
+    return {b"online": True, b"offline": False}.get(text)
