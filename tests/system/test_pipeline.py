@@ -75,7 +75,6 @@ def test_a_store_that_stands_still_holds_everything_up_and_loses_nothing(
         "WIDEROW_KAFKA_MAX_IN_FLIGHT_MIB": str(MAX_MIB),
         "WIDEROW_KAFKA_MAX_MESSAGE_KIB": str(MESSAGE_KIB),
         "WIDEROW_PRESSURE_STALL_S": "2",
-        "WIDEROW_PRESSURE_RECOVER_S": "2",
     }
     with (
         had(Cassandra) as store,

@@ -75,8 +75,10 @@ class Server(Victim):
 
     def metric(self, name: str) -> float:
         with self.connection("") as connection:
-            lines = connection.request("GET", "/metrics").body.decode().splitlines()
-        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+            answer = connection.request("GET", "/metrics")
+        found = [line for line in answer.body.decode().splitlines() if line.startswith(name)]
+        assert found, f"{answer.status}: there is no {name}"
+        return sum(float(line.rpartition(" ")[2]) for line in found)
 
 
 class Sender(threading.Thread):
@@ -137,13 +139,14 @@ def test_a_frozen_store_bounds_what_is_held_and_loses_nothing(cassandra_server: 
         try:
             eventually(lambda: all(sender.acknowledged for sender in senders), 60, "not all are heard")
             eventually(lambda: server.ready() == (200, "ready", []), 30, "it is not ready in the first place")
-            before_kib = server.resident_kib()
+            before_kib = server.look().resident_kib  # it knows whose the operator's token is, from now on
             cassandra_server.pause()
             try:
                 samples = watch(server.look, FROZEN_S)
             finally:
                 cassandra_server.resume()
             judge(samples, most=MAX_MIB << 20, one=REQUEST_BYTES)
+            assert max(sample.held for sample in samples) > (MAX_MIB << 20) * 0.8, "so much was in flight"
             assert max(sample.resident_kib for sample in samples) - before_kib < MOST_GROWTH_KIB
             eventually(lambda: server.ready() == (200, "ready", []), 90, "it does not come back")
             counts = [len(sender.acknowledged) for sender in senders]
