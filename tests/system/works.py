@@ -20,7 +20,7 @@ from typing import Any, Self
 
 import numpy as np
 import paho.mqtt.client as paho
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
@@ -237,14 +237,25 @@ class Works:
 
     def uncommitted(self, parts: Iterable[Part]) -> int:
         """Messages of some partitions that no worker has said it is done with, by Kafka's word: they come (again)."""
+        parts, until_s = list(parts), time.monotonic() + _ASK_S
+        while True:
+            try:
+                return sum(self._uncommitted(topic, [n for of, n in parts if of == topic]) for topic in self.topics)
+            except KafkaException:  # it was restarted a moment ago
+                if time.monotonic() > until_s:
+                    raise
+                time.sleep(0.1)
+
+    def _uncommitted(self, topic: str, numbers: Sequence[int]) -> int:
+        settings = {"bootstrap.servers": self.log.address, "group.id": self._groups[topic], "enable.auto.commit": False}
         left = 0
-        for topic, group in self._groups.items():
-            asked = [TopicPartition(topic, n) for of, n in parts if of == topic]
-            settings = {"bootstrap.servers": self.log.address, "group.id": group, "enable.auto.commit": False}
-            with closing(Consumer(settings)) as consumer:  # which takes nothing, and so joins no group
-                for told in consumer.committed(asked, timeout=_ASK_S) if asked else ():
-                    low, high = consumer.get_watermark_offsets(TopicPartition(topic, told.partition), timeout=_ASK_S)
-                    left += high - (told.offset if told.offset >= 0 else low)
+        with closing(Consumer(settings)) as consumer:  # which takes nothing, and so joins no group
+            asked = [TopicPartition(topic, n) for n in numbers]
+            for told in consumer.committed(asked, timeout=_ASK_S) if asked else ():
+                if told.error is not None:
+                    raise KafkaException(told.error)
+                low, high = consumer.get_watermark_offsets(TopicPartition(topic, told.partition), timeout=_ASK_S)
+                left += high - (told.offset if told.offset >= 0 else low)
         return left
 
     def found(self, service: Service, devices: Iterable[str], span: TimeSpan) -> dict[Place, Values]:
