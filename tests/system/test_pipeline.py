@@ -17,6 +17,7 @@ from servers.cassandra import Cassandra
 from servers.fixtures import had
 from servers.kafka import Kafka
 from servers.mosquitto import Mosquitto
+from system.frozen import Sample, judge, watch
 from system.pipeline_kills import Run
 from system.works import TENANT, Devices, Sent, Works, past
 from widerow.model.device import Device
@@ -26,7 +27,11 @@ from widerow.model.times import MINUTE, TimeSpan
 pytestmark = pytest.mark.timeout(600)
 
 REPORTS = 100_000
-FROZEN_S = float(os.environ.get("WIDEROW_FROZEN_S", "10"))
+FROZEN_S = float(os.environ.get("WIDEROW_FROZEN_S", "6"))
+MAX_MIB = 1
+"""In flight, from Kafka to the store."""
+NOTE_BYTES, MESSAGE_KIB = 20_000, 32
+"""Of a text in a report, and of a message: each report is one, and all are as large, so that it is known what is taken."""
 
 
 @pytest.fixture(scope="module")
@@ -66,35 +71,49 @@ def test_a_store_that_stands_still_holds_everything_up_and_loses_nothing(
 ) -> None:
     """What waits for it waits in Kafka: the worker takes so much, and no more, and says so."""
     name = f"works{uuid4().hex[:8]}"
-    with had(Cassandra) as store:
-        settings = {"WIDEROW_KAFKA_MAX_IN_FLIGHT_MIB": "1", "WIDEROW_BACKFILL_MAX_IN_FLIGHT_MIB": "1"}
-        with Works(name, tmp_path, store.store_url(name), broker, log, workers=1, settings=settings) as works:
-            (worker,) = works.workers
-            sent, span = Sent(), past(2)
-            devices = Devices(broker, sent)
+    settings = {
+        "WIDEROW_KAFKA_MAX_IN_FLIGHT_MIB": str(MAX_MIB),
+        "WIDEROW_KAFKA_MAX_MESSAGE_KIB": str(MESSAGE_KIB),
+        "WIDEROW_PRESSURE_STALL_S": "2",
+    }
+    with (
+        had(Cassandra) as store,
+        Works(name, tmp_path, store.store_url(name), broker, log, workers=1, settings=settings) as works,
+    ):
+        (worker,) = works.workers
+        sent, span = Sent(), past(1)
+        devices = Devices(broker, sent)
+
+        def in_flight() -> float:
+            return worker.metric("widerow_kafka_in_flight_bytes")
+
+        def look() -> Sample:
+            return Sample(*worker.ready(), in_flight(), worker.resident_mib() * 1024)
+
+        try:
+            _send_large(devices, span, minutes=6)
+            works.wait_for(sent, span)
+            _until(lambda: works.lag() == 0 == in_flight(), "the worker has written everything")
+            _until(lambda: worker.ready() == ("ready", []), "and is ready")  # it knows whose the token is, from now on
+            store.pause()
             try:
-                _send_minutes(devices, span, minutes=20)
-                works.wait_for(sent, span)
-                _until(lambda: works.lag() == 0, "the worker has written everything")
-                assert worker.metric("widerow_kafka_in_flight_bytes") == 0  # and knows whose the token is, from now on
-                store.pause()
-                try:
-                    before_mib = worker.resident_mib()
-                    _send_minutes(devices, span, minutes=100, first=20)
-                    devices.wait(60.0)  # the gateway and Kafka go on
-                    _until(lambda: worker.get("/health/ready")[0] != 200, "the worker says that it is held up")
-                    time.sleep(FROZEN_S)
-                    taken = worker.metric("widerow_kafka_in_flight_bytes")
-                    grown_mib = worker.resident_mib() - before_mib
-                finally:
-                    store.resume()
-                assert 0 < taken <= 4 << 20, "in flight is bounded"
-                assert grown_mib < 200, "so is memory"
-                works.wait_for(sent, span)
-                _until(lambda: worker.get("/health/ready")[0] == 200, "and that it is no more")
-                _until(lambda: works.lag() == 0, "the lag drains")
+                before_mib = worker.resident_mib()
+                _send_large(devices, span, minutes=20, first=6)
+                devices.wait(60.0)  # the gateway and Kafka go on
+                samples = watch(look, FROZEN_S)
+                left = works.uncommitted(works.parts)
             finally:
-                devices.close()
+                store.resume()
+            judge(samples, most=(MAX_MIB << 20) + (MESSAGE_KIB << 10), one=0)
+            assert samples[-1].held >= MAX_MIB << 20, "it takes what it may"
+            assert all(f"{works.topics[0]} paused" in "; ".join(sample.reasons) for sample in samples[-3:])
+            assert left == 200, "what is not committed; the worker has a quarter of it, and the rest is in Kafka"
+            assert samples[-1].resident_kib / 1024 - before_mib < 64, "memory is bounded, whatever waits"
+            works.wait_for(sent, span)
+            _until(lambda: worker.ready() == ("ready", []), "it is held up no more")
+            _until(lambda: works.lag() == 0 == in_flight(), "the lag drains")
+        finally:
+            devices.close()
 
 
 def test_what_cannot_be_taken_is_refused_and_its_neighbours_pass(
@@ -165,6 +184,14 @@ def _send_minutes(devices: Devices, span: TimeSpan, *, minutes: int, first: int 
         for d in range(20):
             at = span.start_us + n * MINUTE + d * 1000
             devices.send(f"d{d}", [{"time": at // 1000, "values": {"temp": float(n), "flow": 0.5}}], [at])
+
+
+def _send_large(devices: Devices, span: TimeSpan, *, minutes: int, first: int = 0) -> None:
+    for n in range(first, first + minutes):
+        for d in range(10):
+            at = span.start_us + n * MINUTE + d * 1000
+            values = {"temp": float(n), "flow": 0.5, "note": f"{n:04} {d:04} " * (NOTE_BYTES // 10)}
+            devices.send(f"d{d}", [{"time": at // 1000, "values": values}], [at])
 
 
 def _until(holds: Callable[[], bool], what: str, within_s: float = 60.0) -> None:

@@ -1,176 +1,76 @@
 """The whole pipeline as processes: broker, gateway, Kafka, workers, store; and devices with a ledger of what they sent.
 
 Rule 1: what a device was told is the broker's word. A report is *acknowledged* when the broker took its message (PUBACK).
-Rule 2: only processes that were started here are signalled, by their ids.
-Rule 3: each works has topics, a consumer group and a tenant of its own; servers may be shared.
+Rule 2: each works has topics, a consumer group and a tenant of its own; servers may be shared.
+Rule 3: what the store says is compared with what devices sent, never with itself alone: every value of every metric, and how
+many reports it counted of each device and hour.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import re
-import signal
-import subprocess
-import sys
 import threading
 import time
-import urllib.request
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
-from urllib.error import HTTPError
 
+import numpy as np
 import paho.mqtt.client as paho
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from servers.kafka import Kafka
 from servers.mosquitto import PASSWORD, USER, Mosquitto
+from system.processes import Part, Process, Unexpected
 from widerow.config import Config, Store
 from widerow.model.batch import CellKind
 from widerow.model.names import Coded
 from widerow.model.tenant import Tenant
-from widerow.model.times import DAY, HOUR, SystemClock, TimeSpan
+from widerow.model.times import DAY, HOUR, MINUTE, SystemClock, TimeSpan
 from widerow.model.token import Role
+from widerow.rollup.counts import SIZE_NAMES
 from widerow.rollup.guard import marked_in_store
+from widerow.schema.rollups import FLEET, HOURS, MINUTES
+from widerow.schema.shards import SHARDS
 from widerow.service import Service
 
 TENANT = "acme"
 METRICS = ("temp", "flow")
-_START_S = 120.0
+_ASK_S = 10.0
 _NOBODY = 16
 """What a broker says of a message that it has no subscriber for (MQTT 5, "no matching subscribers")."""
-_READY = re.compile(r"^widerow \S+ .* at (http://\S+)$", re.MULTILINE)
-
-
-class Unexpected(AssertionError):
-    """Something did what it should not."""
-
-
-class Process:
-    """One of ours: `widerow gateway`, `worker`, ...; started again and again."""
-
-    def __init__(self, name: str, arguments: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
-        self.name, self._arguments, self._environment = name, list(arguments), dict(environment)
-        self._log = folder / f"{name}.log"
-        self._process: subprocess.Popen[bytes] | None = None
-        self._from = 0
-        self.url = self.token = ""
-
-    def start(self, *, wait: bool = True) -> None:
-        assert self._process is None, "it runs already"
-        self._from = self._log.stat().st_size if self._log.exists() else 0
-        own = {name: value for name, value in os.environ.items() if not name.startswith("WIDEROW_")}
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "widerow.cli.main", *self._arguments, "--port", "0"],
-                stdout=log,
-                stderr=log,
-                env=own | self._environment,
-            )
-        if wait:
-            self.wait()
-
-    def wait(self) -> None:
-        """Until it says that it is there."""
-        until_s = time.monotonic() + _START_S
-        while time.monotonic() < until_s:
-            if found := _READY.search(self.log()):
-                self.url = found[1]
-                return
-            if self._process is None or self._process.poll() is not None:
-                break
-            time.sleep(0.05)
-        raise Unexpected(f"{self.name} did not start:\n{self.log()[-3000:]}")
-
-    def log(self) -> str:
-        """What it said since it was started last."""
-        with self._log.open("rb") as log:
-            log.seek(self._from)
-            return log.read().decode(errors="replace")
-
-    def whole_log(self) -> str:
-        return self._log.read_text(errors="replace")
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    def runs(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def kill(self) -> None:
-        """Without a chance to do anything."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-    def stop(self, within_s: float = 40.0) -> None:
-        """In order."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            code = self._process.wait(within_s)
-        except subprocess.TimeoutExpired:
-            raise Unexpected(
-                f"{self.name} still runs {within_s:g} s after it was told to stop:\n{self.log()[-3000:]}"
-            ) from None
-        self._process = None
-        if code:
-            raise Unexpected(f"{self.name} ended with {code}:\n{self.log()[-3000:]}")
-
-    def get(self, path: str) -> tuple[int, str]:
-        request = urllib.request.Request(self.url + path, headers={"Authorization": f"Bearer {self.token}"})
-        try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
-                return answer.status, answer.read().decode()
-        except HTTPError as error:
-            return error.code, error.read().decode()
-
-    def post(self, path: str, form: Mapping[str, Any]) -> Any:
-        request = urllib.request.Request(
-            self.url + path,
-            json.dumps(form).encode(),
-            {"Content-Type": "application/json", "Authorization": f"Bearer {self.token}"},
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                return json.load(answer)
-        except HTTPError as error:
-            raise Unexpected(f"{path}: {error.code} {error.read().decode()}") from None
-
-    def metric(self, name: str) -> float:
-        """The sum over its labels."""
-        status, text = self.get("/metrics")
-        if status != 200 or f"# TYPE {name.removesuffix('_total')}" not in text:
-            raise Unexpected(f"{self.name} has no metric {name}: {status} {text[:200]}")
-        found = re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", text, re.MULTILINE)
-        return sum(map(float, found))
-
-    def resident_mib(self) -> float:
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) / 1024
-        raise Unexpected("no VmRSS")
+Place = tuple[str, int]
+"""A device, and the time of a report."""
+Values = tuple[float | None, ...]
+"""Of METRICS, in their order; None: the report has none."""
 
 
 @dataclass
 class Sent:
-    """What devices sent: (device, time) -> value of the first metric; and what of it the broker acknowledged."""
+    """What devices sent, and what of it the broker acknowledged."""
 
-    values: dict[tuple[str, int], float] = field(default_factory=dict)
-    acknowledged: set[tuple[str, int]] = field(default_factory=set)
+    values: dict[Place, Values] = field(default_factory=dict)
+    acknowledged: set[Place] = field(default_factory=set)
 
-    def wrong(self, found: Mapping[tuple[str, int], float]) -> list[str]:
+    def wrong(self, found: Mapping[Place, Values]) -> list[str]:
         lost = [f"lost: {place}" for place in self.acknowledged if place not in found]
         invented = [f"invented: {place}" for place in found if place not in self.values]
-        changed = [f"changed: {place}" for place, value in found.items() if self.values.get(place, value) != value]
+        changed = [
+            f"changed: {place} has {values}, sent were {self.values[place]}"
+            for place, values in found.items()
+            if self.values.get(place, values) != values
+        ]
         return lost + invented + changed
+
+    def windows(self, width_us: int) -> Counter[Place]:
+        """How many reports there are of each device in each window of time that has any."""
+        return Counter((device, time_us - time_us % width_us) for device, time_us in self.values)
 
 
 class Devices:
@@ -179,10 +79,10 @@ class Devices:
     def __init__(self, broker: Mosquitto, sent: Sent, *, topic: str = "widerow/v1/{tenant}/{device}/telemetry") -> None:
         self._sent, self._topic = sent, topic
         self._lock = threading.Lock()
-        self._under_way: dict[int, list[tuple[str, int]]] = {}
+        self._under_way: dict[int, list[Place]] = {}
         self._early: dict[int, bool] = {}
         self._messages: dict[int, tuple[str, str | bytes]] = {}
-        self._again: list[tuple[str, str | bytes, list[tuple[str, int]]]] = []
+        self._again: list[tuple[str, str | bytes, list[Place]]] = []
         self._room = threading.Semaphore(200)
         self.returned = 0
         """Messages that came back because the broker had nobody to give them to."""
@@ -202,7 +102,7 @@ class Devices:
             self._send_again()
         places = [(device, time_us) for time_us in times_us]
         for place, report in zip(places, reports, strict=True):
-            self._sent.values[place] = report["values"][METRICS[0]]
+            self._sent.values[place] = tuple(report["values"].get(metric) for metric in METRICS)
         topic = self._topic.format(tenant=tenant, device=device)
         self._publish(topic, json.dumps(reports), places)
 
@@ -211,7 +111,7 @@ class Devices:
         self._room.acquire()
         self._publish(topic, payload, [])
 
-    def _publish(self, topic: str, payload: str | bytes, places: list[tuple[str, int]]) -> None:
+    def _publish(self, topic: str, payload: str | bytes, places: list[Place]) -> None:
         told = self._client.publish(topic, payload, qos=1)  # the answer may be there before it returns
         with self._lock:
             self._under_way[told.mid], self._messages[told.mid] = places, (topic, payload)
@@ -273,6 +173,8 @@ class Works:
     ) -> None:
         self.store_url, self.broker, self.log = store_url, broker, log
         self.topics = (f"{name}.reports", f"{name}.backfill")
+        self._groups = dict(zip(self.topics, (name, f"{name}.backfill"), strict=True))
+        self.parts: set[Part] = {(topic, n) for topic in self.topics for n in range(partitions)}
         for topic in self.topics:
             log.create_topic(topic, partitions)
         self.environment = {
@@ -322,7 +224,7 @@ class Works:
         worker = Process(f"worker-{len(self.workers)}", ["worker"], self.environment, folder)
         worker.token = self._token
         self.workers.append(worker)
-        worker.start()
+        worker.start(wait=False)
         return worker
 
     def service(self) -> Service:
@@ -333,34 +235,64 @@ class Works:
         """Messages that the workers which run have not committed."""
         return sum(worker.metric("widerow_kafka_lag") for worker in self.workers if worker.runs())
 
-    def found(self, service: Service, devices: Iterable[str], span: TimeSpan) -> dict[tuple[str, int], float]:
-        """What the store has: (device, time) -> value of the first metric."""
+    def uncommitted(self, parts: Iterable[Part]) -> int:
+        """Messages of some partitions that no worker has said it is done with, by Kafka's word: they come (again)."""
+        parts, until_s = list(parts), time.monotonic() + _ASK_S
+        while True:
+            try:
+                return sum(self._uncommitted(topic, [n for of, n in parts if of == topic]) for topic in self.topics)
+            except KafkaException:  # it was restarted a moment ago
+                if time.monotonic() > until_s:
+                    raise
+                time.sleep(0.1)
+
+    def _uncommitted(self, topic: str, numbers: Sequence[int]) -> int:
+        settings = {"bootstrap.servers": self.log.address, "group.id": self._groups[topic], "enable.auto.commit": False}
+        left = 0
+        with closing(Consumer(settings)) as consumer:  # which takes nothing, and so joins no group
+            asked = [TopicPartition(topic, n) for n in numbers]
+            for told in consumer.committed(asked, timeout=_ASK_S) if asked else ():
+                if told.error is not None:
+                    raise KafkaException(told.error)
+                low, high = consumer.get_watermark_offsets(TopicPartition(topic, told.partition), timeout=_ASK_S)
+                left += high - (told.offset if told.offset >= 0 else low)
+        return left
+
+    def found(self, service: Service, devices: Iterable[str], span: TimeSpan) -> dict[Place, Values]:
+        """What the store has."""
         tenant = service.catalog.tenants.get(TENANT)
-        found: dict[tuple[str, int], float] = {}
-        for rows in service.telemetry.read_many(tenant, list(devices), span, metrics=METRICS[:1]):
-            device, time_us, cells = rows.keys["device_id"], rows.keys["event_us"], rows.cells
+        found: dict[Place, list[float | None]] = {}
+        for rows in service.telemetry.read_many(tenant, list(devices), span, metrics=METRICS):
+            device, event_us, cells = rows.keys["device_id"], rows.keys["event_us"], rows.cells
             assert isinstance(device, Coded)
-            row = cells.rows()
-            for c in range(len(cells)):
-                if cells.kind[c] == CellKind.NUMBER:
-                    place = (device[int(row[c])], int(time_us[int(row[c])]))
-                    assert place not in found, f"{place} is there twice"
-                    found[place] = float(cells.number[c])
-        return found
+            places = list(zip(device.to_list(), np.asarray(event_us).tolist(), strict=True))
+            metric = [METRICS.index(name) for name in cells.names.to_list()]
+            number = (cells.kind == CellKind.NUMBER).nonzero()[0]
+            columns = (cells.rows()[number], cells.name[number], cells.number[number])
+            for row, name, value in zip(*(column.tolist() for column in columns), strict=True):
+                values = found.setdefault(places[row], [None] * len(METRICS))
+                assert values[metric[name]] is None, f"{places[row]} is there twice"
+                values[metric[name]] = value
+        return {place: tuple(values) for place, values in found.items()}
 
     def wait_for(self, sent: Sent, span: TimeSpan, within_s: float = 180.0) -> None:
         """Until everything that was acknowledged is in the store; then nothing there may be wrong."""
         devices = sorted({device for device, _ in sent.values})
         until_s = time.monotonic() + within_s
         with self.service() as service:
+            late = devices
             while True:
-                found = self.found(service, devices, span)
-                missing = len(sent.acknowledged - found.keys())
-                if not missing:
+                of_late = set(late)
+                found = self.found(service, late, span)
+                missing = {place for place in sent.acknowledged if place[0] in of_late} - found.keys()
+                late = sorted({device for device, _ in missing})
+                if not late:
                     break
                 if time.monotonic() > until_s:
-                    raise Unexpected(f"{missing:,} acknowledged reports are not in the store after {within_s:g} s")
+                    raise Unexpected(f"{len(missing):,} acknowledged reports are not in the store after {within_s:g} s")
                 time.sleep(1.0)
+            if len(of_late) < len(devices):
+                found = self.found(service, devices, span)
         if wrong := sent.wrong(found):
             raise Unexpected(f"{len(wrong)} wrong:\n" + "\n".join(wrong[:20]))
 
@@ -378,8 +310,10 @@ class Works:
                     raise Unexpected(f"{len(left)} windows are not rolled after {within_s:g} s: {left[:5]}")
                 time.sleep(1.0)
 
-    def verify(self, span: TimeSpan) -> int:
-        """Every rollup is what a computation from raw reports says, the fleet's too; gives how many were looked at."""
+    def verify(self, sent: Sent, span: TimeSpan) -> int:
+        """Every rollup is what a computation from raw reports says, the fleet's too, and there are as many as the reports
+        that were sent must have; gives how many were looked at.
+        """
         with self.service() as service:
             tenant = service.catalog.tenants.get(TENANT)
             devices = [device.name for device in service.catalog.devices.list(TENANT).devices]
@@ -390,7 +324,44 @@ class Works:
         wrong = [finding for part in parts for finding in part.findings]
         if wrong:
             raise Unexpected(f"{len(wrong)} rollups are wrong: {wrong[:10]}")
-        return sum(sum(part.checked.values()) for part in parts)
+        checked: Counter[str] = Counter()
+        for part in parts:
+            checked.update(part.checked)
+        hours = sent.windows(HOUR)
+        least = {
+            MINUTES.name: len(sent.windows(MINUTE)) * len(METRICS),
+            HOURS.name: len(hours) * len(METRICS),
+            FLEET.name: len({hour_us for _, hour_us in hours}) * len(METRICS),
+        }
+        if any(checked[level] < number for level, number in least.items()):
+            raise Unexpected(f"verified were {dict(checked)}, and there must be {least}")
+        return checked.total()
+
+    def count(self, sent: Sent, span: TimeSpan) -> int:
+        """What is counted of each device and hour is what was sent, each report once however often it came; so is what a
+        tenant is told. Gives how many reports that is.
+        """
+        reports: Counter[Place] = Counter()
+        values: Counter[Place] = Counter()
+        with self.service() as service:
+            tenant = service.catalog.tenants.get(TENANT)
+            hours = range(span.start_us, span.stop_us, HOUR)
+            for hour_us, shard in ((hour_us, shard) for hour_us in hours for shard in range(SHARDS)):
+                for stored in service.pyramid.counts.of_shard(tenant, HOURS, hour_us, shard):
+                    for k, device in enumerate(stored.device.to_list()):
+                        reports[device, hour_us] += int(stored.reports[k])
+                        values[device, hour_us] += int(stored.sizes[k, SIZE_NAMES.index("values")])
+        right = sent.windows(HOUR)
+        both = reports.keys() | right.keys()
+        wrong = [f"{at}: {reports[at]} reports, not {right[at]}" for at in both if reports[at] != right[at]]
+        wrong += [f"{at}: {values[at]} values" for at in both if values[at] != right[at] * len(METRICS)]
+        asked = f"/v1/usage?tenant={TENANT}&start={span.start_us // 1000}&end={span.stop_us // 1000}"
+        told = json.loads(self.gateway.get(asked)[1])
+        if told["total"]["stored_reports"] != len(sent.values):
+            wrong.append(f"the tenant is told of {told['total']['stored_reports']} reports")
+        if wrong:
+            raise Unexpected(f"{len(sent.values)} reports were sent, and {len(wrong)} counts are wrong: {wrong[:10]}")
+        return reports.total()
 
 
 def past(hours: int) -> TimeSpan:
