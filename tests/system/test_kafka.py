@@ -293,14 +293,14 @@ def test_while_the_store_fails_nothing_is_skipped_and_memory_is_bounded(
             counters, topic = path.service.counters, path.config.kafka.topic
             until(lambda: counters.kafka_pauses.labels(topic)._value.get() >= 1)
             until(lambda: counters.kafka_retries.labels(topic, "unavailable")._value.get() >= 6)
-            assert "paused" in worker.trouble()
+            assert "paused" in worker.strain()
             until(lambda: counters.kafka_in_flight.labels(topic)._value.get() >= 1 << 20)
             assert counters.kafka_in_flight.labels(topic)._value.get() < 2 << 20
             waiting = path.lag()
             assert waiting >= 48
             broken.clear()
             until(lambda: path.lag() == 0)
-            until(lambda: worker.trouble() == "")
+            until(lambda: worker.strain() == "")
         assert [len(path.stored(f"d{i}")) for i in range(12)] == [20] * 12
 
 

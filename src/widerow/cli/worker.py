@@ -100,6 +100,7 @@ def _work(settings: Config, folder: Path | None, *, create_topics: bool) -> None
                 on_ready=lambda address: output.emit(f"widerow works for {settings.store.url}, at {address}"),
                 stop=stop,
                 troubles=[crew.trouble],
+                strains=[crew.strain],
             )
         finally:
             stop.set()

@@ -87,6 +87,8 @@ class Front:
     """Set when the process was told to stop: it is no longer ready, though it still answers."""
     troubles: Sequence[Callable[[], str]] = ()
     """Of other fronts of the process: each says what is wrong, or nothing."""
+    strains: Sequence[Callable[[], str]] = ()
+    """Of the same: each says why it does not keep up, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)

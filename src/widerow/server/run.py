@@ -56,12 +56,13 @@ def serve(
     stop: threading.Event | None = None,
     routes: Sequence[Route] = ROUTES,
     troubles: Sequence[Callable[[], str]] = (),
+    strains: Sequence[Callable[[], str]] = (),
     owner: str = "local socket",
 ) -> None:
     """Serve until told to stop. `host` None: the socket alone. `on_ready` gets the base URL, or `unix:PATH`.
 
-    `routes`: what is served. `troubles`: asked for what is wrong with other parts of the process, for `/health/ready`.
-    `owner`: how the audit log calls whoever comes by the socket.
+    `routes`: what is served. `troubles`, `strains`: other parts of the process, asked for what is wrong with them, and why
+    they do not keep up, for `/health/ready`. `owner`: how the audit log calls whoever comes by the socket.
     """
     if host is not None:
         _check_tls(service.config.http)
@@ -79,7 +80,7 @@ def serve(
             else f"unix:{socket_path}"
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            front = Front(service, Rates(service.counters), owner, troubles=troubles)
+            front = Front(service, Rates(service.counters), owner, troubles=troubles, strains=strains)
             apps = [App(front, local=local, routes=routes) for _, local in listeners]
             runner.run(_serve(front, apps, listeners, address, on_ready or (lambda _: None), stop or threading.Event()))
     finally:

@@ -38,14 +38,15 @@ def ready(call: Call) -> Answer:
     if trouble := service.trouble():
         reasons.append(trouble)
     reasons += [trouble for ask in call.front.troubles if (trouble := ask())]
+    strains = [strain for ask in call.front.strains if (strain := ask())]
     standing = service.pipeline.pressure.look()
     if standing.healthy:  # otherwise it may not answer, and this should
         try:
             service.engine.stats()
         except WiderowError as error:
             reasons.append(f"the store does not answer: {error.code}")
-    reasons += standing.reasons
-    if not standing.healthy and not call.front.stopping:
+    reasons += [*strains, *standing.reasons]
+    if (strains or not standing.healthy) and not call.front.stopping:
         return json_answer({"status": "degraded", "reasons": reasons}, 503, {"Retry-After": "1"})
     if reasons:
         return json_answer({"status": "not ready", "reasons": reasons}, 503, {"Retry-After": "1"})

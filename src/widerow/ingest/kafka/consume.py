@@ -527,10 +527,12 @@ class Worker:
 
     def trouble(self) -> str:
         """What is wrong; empty if nothing is."""
-        if error := self.failed():
-            return str(error)
-        full = [stream.topic for stream in self.streams if stream.full]
-        return f"as much as may be in flight is: {', '.join(full)} paused" if full else ""
+        return str(self.failed() or "")
+
+    def strain(self) -> str:
+        """Why it does not keep up with live reports; empty if it does. Backlog may wait."""
+        live = self.streams[0]
+        return f"as much as may be in flight is: {live.topic} is paused" if live.full else ""
 
 
 def _numbers(partitions: Iterable[TopicPartition]) -> str:
