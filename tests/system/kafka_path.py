@@ -18,10 +18,10 @@ from widerow.codec.decoded import Decoded
 from widerow.codec.json import JsonDecoder
 from widerow.config import Backfill, Config, Kafka, Store
 from widerow.ingest.kafka.connect import client_settings
-from widerow.ingest.kafka.consume import Worker
 from widerow.ingest.kafka.letters import letters_to
 from widerow.ingest.kafka.produce import KafkaSink
 from widerow.ingest.kafka.receive import Receiver
+from widerow.ingest.kafka.worker import Worker
 from widerow.model.batch import Report, batch_of
 from widerow.model.errors import NotFound
 from widerow.model.tenant import Tenant

@@ -23,7 +23,7 @@ from widerow.codec.decoded import Decoded
 from widerow.codec.mqtt import Scanner, packets
 from widerow.ingest.mqtt import gateway as gateway_module
 from widerow.ingest.mqtt import watch as watch_module
-from widerow.ingest.mqtt.gateway import Parcel
+from widerow.ingest.mqtt.parcel import Parcel
 from widerow.model.errors import Overloaded, Rejected, Unavailable
 from widerow.model.lane import Lane
 from widerow.model.tenant import Limits, Tenant

@@ -16,7 +16,7 @@ from widerow.config import Config
 from widerow.server.sockets import SOCKET
 
 if TYPE_CHECKING:
-    from widerow.ingest.kafka.consume import Worker
+    from widerow.ingest.kafka.worker import Worker
     from widerow.service import Service
 
 Store = Annotated[
@@ -114,9 +114,9 @@ def _work(settings: Config, folder: Path | None, *, create_topics: bool) -> None
 def _worker(service: Service, settings: Config) -> Worker:
     from widerow.catalog.known import KnownTenants  # noqa: PLC0415
     from widerow.codec.json import JsonDecoder  # noqa: PLC0415
-    from widerow.ingest.kafka.consume import Worker  # noqa: PLC0415
     from widerow.ingest.kafka.letters import letters_to  # noqa: PLC0415
     from widerow.ingest.kafka.receive import Receiver  # noqa: PLC0415
+    from widerow.ingest.kafka.worker import Worker  # noqa: PLC0415
 
     return Worker(
         settings,

@@ -1,4 +1,4 @@
-"""A worker: takes messages from Kafka in a consumer group and hands them to the pipeline; what is stored is committed.
+"""One stream of a worker: takes messages of a lane from Kafka and hands them to the pipeline; what is stored is committed.
 
 Rule 1: an offset is committed when everything before it is durable in the store, marks and dead letters included.
 Rule 2: nothing is skipped because of the store. What fails is handed over again, at growing distances, for as long as it
@@ -484,55 +484,6 @@ class Stream:
         if now_s >= self._warned_s.get(what, 0.0):
             self._warned_s[what] = now_s + _WARN_S
             log.warning(text, *parts)
-
-
-class Worker:
-    """Both lanes. Threads are running from `start` to `close`."""
-
-    def __init__(
-        self,
-        config: Config,
-        pipeline: Pipeline,
-        tenants: KnownTenants,
-        receiver: Receiver,
-        letters: Letters,
-        clock: Clock,
-        counters: Counters,
-    ) -> None:
-        self.streams = [
-            Stream(config, lane, pipeline, tenants, receiver, letters, clock, counters)
-            for lane in (Lane.LIVE, Lane.BACKFILL)
-        ]
-
-    def start(self) -> None:
-        for stream in self.streams:
-            stream.start()
-
-    def tell(self, assigned: Callable[[Sequence[int], int], None]) -> None:
-        """`assigned` is told which partitions of the live topic are ours, and of how many, soon after that changes. To be
-        called before `start`.
-        """
-        self.streams[0].assigned = assigned
-
-    def close(self) -> None:
-        """Finish what was begun, commit, and leave the group. Before the pipeline is closed."""
-        for stream in self.streams:
-            stream.stop()
-        for stream in self.streams:
-            stream.join()
-
-    def failed(self) -> WiderowError | None:
-        """Why the worker works no more."""
-        return next((stream.failure for stream in self.streams if stream.failure), None)
-
-    def trouble(self) -> str:
-        """What is wrong; empty if nothing is."""
-        return str(self.failed() or "")
-
-    def strain(self) -> str:
-        """Why it does not keep up with live reports; empty if it does. Backlog may wait."""
-        live = self.streams[0]
-        return f"as much as may be in flight is: {live.topic} is paused" if live.full else ""
 
 
 def _numbers(partitions: Iterable[TopicPartition]) -> str:

@@ -35,6 +35,7 @@ from widerow.config import Mqtt
 from widerow.ingest.mqtt.aside import Aside
 from widerow.ingest.mqtt.client import Client
 from widerow.ingest.mqtt.order import Order
+from widerow.ingest.mqtt.parcel import Parcel
 from widerow.ingest.mqtt.refusals import DeadLetter, Refusals
 from widerow.ingest.mqtt.settings import client_settings, topic_templates
 from widerow.ingest.mqtt.stamps import Stamps
@@ -46,7 +47,6 @@ from widerow.model.arrays import Ints
 from widerow.model.batch import RECEIVED_TAG
 from widerow.model.errors import NotFound, Overloaded, Refusal, Rejected, TenantBusy, Unavailable, WiderowError
 from widerow.model.lane import Lane
-from widerow.model.names import Coded
 from widerow.model.tags import has_tag
 from widerow.model.tenant import Tenant
 from widerow.model.times import SECOND, Clock, whole_ms
@@ -62,30 +62,6 @@ _FILING_S = 60.0
 answered for that to be tried at all.
 """
 _MOST_UNKNOWN = 10_000
-
-
-@dataclass(slots=True)
-class Parcel:
-    """Messages of one tenant that came in one block."""
-
-    tenant: str
-    block: Block
-    rows: Ints
-    devices: Coded
-    version_us: int
-    first_us: int
-    """The time of the block's first message, and a microsecond more for each one behind it: for reports without a time."""
-    tries: int = 0
-    admitted: bool = False
-    """Its limits let it pass when it was tried before."""
-    in_order: bool = False
-    """Its version is what `Order` gave it."""
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def part(self, which: Ints) -> Parcel:
-        return replace(self, rows=self.rows[which], devices=self.devices.take(which))
 
 
 @dataclass(frozen=True, slots=True)
