@@ -20,7 +20,7 @@ CACHES := .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run servers test test-cluster test-everywhere test-year check format bench storm neighbour crash crash-rollups crash-pipeline frozen fuzz dist lock clean
+.PHONY: help setup run servers test test-cluster test-everywhere test-year check format bench storm neighbour crash crash-rollups crash-pipeline frozen mad-sensor fuzz dist lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,6 +95,11 @@ frozen: setup ## Let the store stand still for N seconds, and see that memory st
 	@sh tools/system_packages.sh
 	@$(BIN)/python -m tests.servers --fetch
 	env WIDEROW_FROZEN_S=$(or $(N),30) $(BIN)/python -m pytest tests/system/test_store_frozen.py tests/system/test_pipeline.py -k 'frozen or stands_still' $(ARGS)
+
+mad-sensor: setup ## Let one device among 10,000 send 1,000 reports a second, on every engine
+	@sh tools/system_packages.sh
+	@$(BIN)/python -m tests.servers --fetch
+	env WIDEROW_HOT_FULL=1 $(BIN)/python -m pytest tests/system/test_hot.py $(ARGS)
 
 fuzz: setup ## Feed N hostile inputs to each decoder
 	$(BIN)/python -m tests.fuzz.run --count $(or $(N),1000000) $(ARGS)
