@@ -13,12 +13,14 @@ from widerow.engine.memory import MemoryEngine
 from widerow.engine.rows import Rows
 from widerow.model.batch import Report
 from widerow.model.device import Device
+from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND, ManualClock, TimeSpan
 from widerow.rollup import fleet_summary
 from widerow.rollup.erase import Eraser
-from widerow.rollup.fleet import Stale
-from widerow.rollup.fleet_summary import ALL_TYPES, summary_of_fleets
+from widerow.rollup.fleet import Fleet, Stale
+from widerow.rollup.fleet_summary import ALL_TYPES, FleetSummary, summary_of_fleets
 from widerow.rollup.unit import Unit
+from widerow.rollup.versions import Versions
 from widerow.schema.rollups import HOURS, rollups
 from widerow.schema.shards import shard_of
 from widerow.schema.table import Table
@@ -103,6 +105,55 @@ def test_a_late_device_has_the_devices_of_one_shard_read(site: Site) -> None:
     assert sorted(read) == sorted(name for name in names if shard_of(name) == shard_of("d7"))
     assert 0 < len(read) < 20
     assert says(site) == {("", "temp"): (60, 61, 65.0)}
+
+
+def late_reports_of_two_shards(site: Site) -> list[Unit]:
+    """Of an hour that was rolled before; its fleet's marks."""
+    assert shard_of("a") != shard_of("b")
+    for device, value in (("a", 1.0), ("b", 2.0)):
+        report(site, device, value)
+    site.roll()
+    site.clock.time_us += DAY
+    for device, value in (("a", 10.0), ("b", 20.0)):
+        report(site, device, value, at=HOUR_US + MINUTE)
+    for unit in sorted(site.marks.pending()):
+        site.roller.roll(TENANT, unit)
+    return sorted(site.roller.fleet.pending())
+
+
+def roll_beside(site: Site, patch: pytest.MonkeyPatch, first: Unit, second: Unit, ahead_us: int) -> None:
+    """Another process, whose clock is ahead by so much, rolls the second while the first is read."""
+    site.clock.time_us += SECOND  # versions may be ahead of it, as it stands still
+    clock = ManualClock(site.clock.time_us + ahead_us + MS)
+    versions = Versions(clock, lambda _: None)
+    other = Fleet(site.engine, site.rollups, site.roller.fleet, site.catalog, clock, versions, counts=site.counts)
+    real = site.fleet.shard_says
+
+    def meanwhile(tenant: Tenant, hour_us: int, shard: int) -> tuple[FleetSummary, int]:
+        other.roll(TENANT, second)
+        site.clock.time_us += 5 * MS
+        return real(tenant, hour_us, shard)
+
+    with patch.context() as patched:
+        patched.setattr(site.fleet, "shard_says", meanwhile)
+        site.fleet.roll(TENANT, first)
+
+
+def test_an_hour_that_two_roll_at_once_says_what_both_have_read(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = late_reports_of_two_shards(site)
+    roll_beside(site, monkeypatch, first, second, ahead_us=0)
+    assert says(site) == {("", "temp"): (2, 4, 33.0)}
+    assert site.roller.fleet.pending() == {}
+
+
+def test_an_hour_of_a_clock_that_is_ahead_is_rolled_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = late_reports_of_two_shards(site)
+    roll_beside(site, monkeypatch, first, second, ahead_us=10 * SECOND)
+    assert list(site.roller.fleet.pending()) == [first], "what it wrote has lost"
+    site.clock.time_us += 11 * SECOND
+    site.fleet.roll(TENANT, first)
+    assert says(site) == {("", "temp"): (2, 4, 33.0)}
+    assert site.roller.fleet.pending() == {}
 
 
 def test_more_devices_than_are_read_at_once_make_no_difference(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,9 @@ reports come late costs the hours of one shard, not of all. Nothing is added to 
 Rule 2: the rows of shards and of the fleet are durable before the mark that asked for them goes.
 The same holds as for hours of devices if something is erased meanwhile (rule 5 of `roll`).
 Rule 3: devices go by the registry, in the order of their names, some hundreds at a time.
+Rule 4: where partitions move from one process to another, two may roll an hour at once, of different shards. So the version
+of an hour is taken when the shards are durable: the greater one has read what both wrote. And who finds a greater one than
+its own when it has written, of a clock that is ahead, leaves the mark: it may not have been read.
 """
 
 from __future__ import annotations
@@ -122,10 +125,11 @@ class Fleet:
             taken_us = max(whole_ms(self._clock.now_us()) - MS, *(pending[unit] for unit in marked))
         erasure = self._rollups.erasure
         seen = erasure.seen(tenant.name)
-        devices = self.recompute(tenant, marked[0].start_us, [unit.shard for unit in marked], between=self.between)
+        hour_us = marked[0].start_us
+        devices, version_us = self.recompute(tenant, hour_us, [unit.shard for unit in marked], between=self.between)
         touched = erasure.touched_since(tenant.name, seen)
         done = [unit for unit in marked if unit.shard not in touched]
-        if done:
+        if done and self.store.newest_us(tenant, hour_us) <= version_us:
             self._backlog.finish(done, taken_us)
         return Rolled(devices)
 
@@ -137,8 +141,9 @@ class Fleet:
         *,
         newer_than_us: int = 0,
         between: Callable[[], None] = lambda: None,
-    ) -> int:
-        """Compute what these shards say of an hour, and what the fleet does; gives the number of devices that were asked.
+    ) -> tuple[int, int]:
+        """Compute what these shards say of an hour, and what the fleet does; gives the number of devices that were asked,
+        and the version of the fleet's hour.
 
         `newer_than_us`: a version that must lose, though it may come from a clock that is ahead.
         """
@@ -152,8 +157,9 @@ class Fleet:
                 count += devices
             if self._counts:
                 self._sum_up(self._counts, tenant, hour_us, shards, version_us)
+            version_us = max(self._versions.next(), newer_than_us + MS)
             self.store.put_hour(tenant, hour_us, self.fleet_says(tenant, hour_us), version_us)
-        return count
+        return count, version_us
 
     def _sum_up(self, counts: Counts, tenant: Tenant, hour_us: int, shards: Sequence[int], version_us: int) -> None:
         """What is stored of these shards in an hour; and in its day, if that was rolled: something of it may be erased."""

@@ -117,6 +117,14 @@ class FleetStore:
         partitions: list[Key] = [(tenant.name, name, period) for name in sorted(types)]
         self._replace(table, partitions, hour_us, _expiring(rows, keep_us), version_us)
 
+    def newest_us(self, tenant: Tenant, hour_us: int) -> int:
+        """The version of what is there of an hour; 0: nothing is."""
+        table, _ = self._of_hour(tenant, hour_us, fleet)
+        found = self._engine.scan(
+            table, [(tenant.name, ALL_TYPES, hour_us - hour_us % FLEET_PERIOD_US)], Span(hour_us, hour_us + 1)
+        )
+        return max((int(rows.version_us.max()) for rows in found if len(rows)), default=0)
+
     def remove(self, tenant: str, keep_us: int, version_us: int) -> None:
         """Everything of a tenant in a retention class, up to that version. May be repeated, and interrupted, at will."""
         now_us = self._clock.now_us()
