@@ -106,7 +106,7 @@ def test_a_store_that_stands_still_holds_everything_up_and_loses_nothing(
                 store.resume()
             judge(samples, most=(MAX_MIB << 20) + (MESSAGE_KIB << 10), one=0)
             assert samples[-1].held >= MAX_MIB << 20, "it takes what it may"
-            assert all(f"{works.topics[0]} paused" in "; ".join(sample.reasons) for sample in samples[-3:])
+            assert all(f"{works.topics[0]} is paused" in "; ".join(sample.reasons) for sample in samples[-3:])
             assert left == 200, "what is not committed; the worker has a quarter of it, and the rest is in Kafka"
             assert samples[-1].resident_kib / 1024 - before_mib < 64, "memory is bounded, whatever waits"
             works.wait_for(sent, span)
