@@ -219,7 +219,7 @@ def test_a_report_without_a_time_has_the_same_whenever_it_is_tried_again(
             dated = decode(parcel, decoded)
             for time_us, number in zip(dated.batch.time_us.tolist(), dated.batch.cells.number[::2].tolist(), strict=True):
                 times.setdefault(number, set()).add(time_us)
-            if next(tries) < 3:
+            if len(parcel) > 1 and next(tries) < 3:  # one alone would be refused for good
                 raise Rejected("nobody foresaw this", code="internal")
             return dated
 
@@ -229,6 +229,7 @@ def test_a_report_without_a_time_has_the_same_whenever_it_is_tried_again(
         assert site.stored("timeless") == [float(i) for i in range(40)]
         assert sorted(times) == [float(i) for i in range(40)]
         assert {len(seen) for seen in times.values()} == {1}
+        assert next(tries) > 0, "nothing was tried again"
 
 
 def test_status_says_who_is_online(site: MqttSite, device: Device) -> None:
