@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from widerow.engine.port import Engine
 from widerow.model.tenant import GUARD_US, Tenant
-from widerow.model.times import DAY, HOUR, MINUTE, SECOND, Clock
+from widerow.model.times import DAY, HOUR, MAX_TIME_US, MINUTE, SECOND, Clock
 from widerow.rollup.backlog import versions_of_units
 from widerow.rollup.unit import Unit
 from widerow.schema.rollups import DIRTY, DIRTY_DAYS, DIRTY_FLEET
@@ -35,8 +35,6 @@ _SILENT_US = 10 * MINUTE
 """The log says the same no more often than this; and nothing right after the start, when there is catching up to do."""
 _LOOK_US = MINUTE
 """How old figures may be that the store must be read for."""
-_END_US = 1 << 62
-"""Later than everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,7 @@ def _inputs_until_us(tenant: Tenant, level: str, start_us: int) -> int:
     stop_us = start_us + LEVELS[level]
     epochs = tenant.raw_held() if level == "hour" else tenant.rollups_held("hour")
     within = (held for held in epochs if held.keep_us and held.start_us < stop_us and start_us < held.stop_us)
-    return min((max(held.start_us, start_us) + held.keep_us for held in within), default=_END_US)
+    return min((max(held.start_us, start_us) + held.keep_us for held in within), default=MAX_TIME_US)
 
 
 def marked_in_store(engine: Engine) -> Pending:

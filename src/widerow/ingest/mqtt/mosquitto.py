@@ -21,6 +21,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from widerow.config import Mqtt
+from widerow.ingest.mqtt.settings import topic_templates
 from widerow.ingest.mqtt.topics import Template, encode_name
 
 GATEWAY = "widerow.gateway"
@@ -64,13 +65,8 @@ class Topics:
 
     @classmethod
     def of(cls, config: Mqtt) -> Topics:
-        """Raises ConfigError for what is no template."""
-        return cls(
-            Template("mqtt.telemetry_topic", config.telemetry_topic),
-            Template("mqtt.status_topic", config.status_topic),
-            Template("mqtt.errors_topic", config.errors_topic),
-            Template("mqtt.backfill_topic", config.backfill_topic) if config.backfill_topic else None,
-        )
+        """Raises ConfigError for what is no template, or the same as another."""
+        return cls(*topic_templates(config))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
