@@ -11,7 +11,8 @@ from uuid import uuid4
 import pytest
 
 from widerow.catalog.catalog import Catalog, CatalogSettings
-from widerow.catalog.devices import DEVICE_LIMIT, KNOWN, SEATS_TAKEN, Devices
+from widerow.catalog.devices import Devices
+from widerow.catalog.registration import DEVICE_LIMIT, KNOWN, SEATS_TAKEN
 from widerow.catalog.seats import Seats
 from widerow.engine.open import open_engine
 from widerow.model.names import Names

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from widerow.catalog.devices import DEVICE_LIMIT, KNOWN, SEATS_TAKEN, UNKNOWN_DEVICE, Devices, Registered
+from widerow.catalog.devices import Devices
 from widerow.catalog.online import Online, Status, Told
 from widerow.catalog.records import pack
+from widerow.catalog.registration import DEVICE_LIMIT, KNOWN, SEATS_TAKEN, UNKNOWN_DEVICE, Registered
 from widerow.catalog.seats import Seats
 from widerow.engine.memory import MemoryEngine
 from widerow.engine.port import Engine
@@ -168,7 +169,7 @@ def test_the_roster_does_not_keep_the_dead(devices: Devices) -> None:
     for i in range(1100):
         register(devices, ACME, f"d{i}")
         devices.delete("acme", f"d{i}")
-    known = devices._rosters["acme"]._known
+    known = devices._registration._rosters["acme"]._known
     assert known is not None
     assert len(known.table) < 200
     assert register(devices, CLOSED, "stays", "d3") == [KNOWN, UNKNOWN_DEVICE]
@@ -376,7 +377,7 @@ def test_a_seat_that_comes_back_unused_since_another_process_was_faster_goes_to_
     taken = seats.take(limited(4), 1, 4, lambda: 1)
 
     def be_faster() -> None:
-        engine.insert(DEVICES, one._rows("acme", Names.of(["x"]), Coded.constant(pack(Device(name="")), 1)))
+        engine.insert(DEVICES, one._registration._rows("acme", Names.of(["x"]), Coded.constant(pack(Device(name="")), 1)))
         seats.settle("acme", taken, 1)
 
     engine.first = be_faster

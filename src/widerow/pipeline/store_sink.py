@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from widerow.catalog.catalog import Catalog
-from widerow.catalog.devices import SEATS_TAKEN, seats_taken
+from widerow.catalog.registration import SEATS_TAKEN, seats_taken
 from widerow.catalog.series import Fit
 from widerow.engine.port import Engine
 from widerow.engine.rows import Rows
