@@ -22,6 +22,7 @@ from widerow.simulate.wire import Connection, Target, TransportError
 _TICK = os.sysconf("SC_CLK_TCK")
 _START_S = 60.0
 _STOP_S = 60.0
+_SAMPLE_S, _CALM_CPU_S, _CALM_SAMPLES = 0.5, 0.03, 5
 
 
 class Server:
@@ -112,14 +113,16 @@ class Server:
         return total
 
     def settle(self, timeout_s: float = 30.0) -> None:
-        """Wait until it has caught up with itself, so that what it puts off is charged to the run that caused it."""
+        """Wait until it has caught up with itself, so that what it puts off is charged to the run that caused it.
+
+        That is when it has done nothing for a while: rolling a long backlog rests for a second now and then.
+        """
         deadline = time.monotonic() + timeout_s
-        before = self.cpu_s()
-        while time.monotonic() < deadline:
-            time.sleep(0.5)
+        before, calm = self.cpu_s(), 0
+        while time.monotonic() < deadline and calm < _CALM_SAMPLES:
+            time.sleep(_SAMPLE_S)
             now = self.cpu_s()
-            if now - before < 0.03:
-                return
+            calm = calm + 1 if now - before < _CALM_CPU_S else 0
             before = now
 
     def _await_ready(self) -> None:

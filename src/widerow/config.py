@@ -216,7 +216,7 @@ class Backfill:
         64, "Backlog taken in and not yet answered, in all; half of it for one tenant, or from Kafka.", low=1, high=1 << 16
     )
     share_percent: int = _setting(
-        8, "Part of the committer's time that backlog is given while live reports come.", low=1, high=100
+        6, "Part of the committer's time that backlog is given while live reports come.", low=1, high=100
     )
 
 

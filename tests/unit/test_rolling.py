@@ -84,7 +84,7 @@ def paces(site: Site, monkeypatch: pytest.MonkeyPatch) -> list[courtesy.Rests]:
 def test_what_has_not_waited_for_long_is_rolled_at_leisure(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     met = paces(site, monkeypatch)
     rolling = Rolling(site.marks, site.roller, named, site.clock, SETTINGS)
-    for waits_us in (MINUTE, 20 * MINUTE):
+    for waits_us in (MINUTE, 30 * MINUTE):
         report(site, HOUR_US - 5 * HOUR)
         assert rolling.due() == [], "it is known from now on"
         site.clock.time_us += waits_us
@@ -115,7 +115,7 @@ def test_what_can_wait_does_so_while_backlog_comes_in_beside_live_reports(
     assert rolling.roll_due() == 1, "it is all there"
     backlog = True
     comes()
-    site.clock.time_us += 8 * MINUTE
+    site.clock.time_us += 13 * MINUTE
     assert rolling.roll_due() == 0
     site.clock.time_us += MINUTE
     assert rolling.roll_due() == 1, "it has waited for long"

@@ -42,9 +42,9 @@ _MOST_REST, _LONGEST_REST_S = 1.0, 0.1
 """Rolling gives way, but it must keep up: at half its pace at worst."""
 _REST_OF_LEISURE, _MOST_REST_OF_LEISURE = 4.0, 8.0
 """What has not waited for long can wait, while live reports come: such as what many devices bring that come back at once."""
-_LEISURE_US = 10 * MINUTE
+_LEISURE_US = 20 * MINUTE
 """So much longer than `longest_us` is long: what has waited for that is not rolled at leisure any more, ..."""
-_BACKLOG_US = 5 * MINUTE
+_BACKLOG_US = 10 * MINUTE
 """... and so much longer it waits for backlog: then there is still time for leisure."""
 _CLOSING_S, _CLOSING_EVERY_S = 20.0, 60.0
 """So long of each minute, about, others wait for minutes to be closed: a roller that does not keep up must not stop them."""
