@@ -8,6 +8,7 @@ import pytest
 
 from widerow.admit.admission import Admission
 from widerow.admit.controls import Controls, What
+from widerow.admit.density import Parcel
 from widerow.engine.memory import MemoryEngine
 from widerow.model.batch import Batch, Report, batch_of
 from widerow.model.errors import QuotaExceeded
@@ -184,3 +185,83 @@ def test_a_whole_batch_of_both_lanes_is_charged_to_both_or_to_none(admission: Ad
     assert not admission.is_over("acme"), "it is backlog that was too much"
     assert ask(15, 10) == 25, "what was refused has spent nothing"
     assert len(admission.admit(ACME, lanes(5, 0), Lane.LIVE)[0]) == 0
+
+
+PARCEL = Parcel(1_000, packed=False)
+"""Ten reports, as those before it."""
+
+
+def send(admission: Admission, tenant: Tenant = ACME, parcel: Parcel = PARCEL, reports: int = 10) -> str:
+    """As the front does it with a whole body: whether it was kept, and where it was refused otherwise."""
+    if admission.is_over(tenant.name) and admission.turned_away(tenant, parcel):
+        return "turned away"
+    try:
+        admission.admit(tenant, batch(*["d"] * reports), Lane.LIVE, whole=True, parcel=parcel)
+    except QuotaExceeded:
+        return "refused"
+    return "kept"
+
+
+def test_who_is_over_its_limit_is_turned_away_without_a_look_but_for_one_a_second(
+    admission: Admission, clock: ManualClock, counters: Counters
+) -> None:
+    assert [send(admission) for _ in range(5)] == ["kept", "kept", "refused", "turned away", "turned away"]
+    refused = counters.registry.get_sample_value("widerow_reports_refused_total", {"tenant": "acme", "code": "writes-limit"})
+    assert refused == 30
+    assert admission.offered_per_s("acme") == pytest.approx(10), "50 in 5 s"
+    clock.time_us += SECOND // 2
+    assert send(admission) == "turned away", "there are five"
+    clock.time_us += SECOND // 2
+    assert [send(admission), send(admission)] == ["kept", "refused"], "whoever is not over it any more is looked at"
+
+
+def test_turning_away_says_what_a_refusal_does(admission: Admission) -> None:
+    for _ in range(3):
+        send(admission)
+    turned_away = admission.turned_away(ACME, PARCEL)
+    assert turned_away is not None
+    error, count = turned_away
+    assert (error.limit, error.allowed, error.reports_code, count) == ("writes_per_s", 10, "writes-limit", 10)
+    assert error.retry_after_s == pytest.approx(1.0)
+
+
+def test_a_small_body_that_fits_is_not_turned_away_after_a_large_one(admission: Admission) -> None:
+    assert send(admission) == "kept"
+    assert send(admission, parcel=Parcel(1_500, packed=False), reports=15) == "refused"
+    assert send(admission, parcel=Parcel(1_500, packed=False), reports=15) == "turned away"
+    assert send(admission) == "kept"
+
+
+def test_nobody_is_turned_away_by_what_bodies_of_another_kind_had(admission: Admission) -> None:
+    assert [send(admission) for _ in range(4)] == ["kept", "kept", "refused", "turned away"]
+    assert admission.turned_away(ACME, Parcel(1_000, packed=True)) is None
+    assert admission.turned_away(replace(ACME, name="other"), PARCEL) is None
+
+
+@pytest.mark.parametrize("mode", [LimitMode.SHADOW, LimitMode.OFF])
+def test_a_limit_that_is_not_enforced_turns_nobody_away(admission: Admission, mode: LimitMode) -> None:
+    for _ in range(3):
+        send(admission)
+    assert admission.turned_away(replace(ACME, limit_modes={"writes_per_s": mode}), PARCEL) is None
+
+
+def test_a_body_that_has_less_than_all_before_it_gets_its_turn(admission: Admission, clock: ManualClock) -> None:
+    """It is taken for one of ten: it waits until there is room for ten, and from then on is known."""
+    assert [send(admission) for _ in range(3)] == ["kept", "kept", "refused"]
+    clock.time_us += SECOND // 2
+    assert send(admission, reports=1) == "turned away"
+    clock.time_us += SECOND // 2 - 1
+    assert send(admission, reports=1) == "turned away"
+    clock.time_us += 1
+    assert send(admission, reports=1) == "kept"
+    assert send(admission, reports=10) == "refused"
+    assert send(admission, reports=1) == "kept"
+
+
+def test_while_another_body_is_being_judged_nobody_is_turned_away(admission: Admission) -> None:
+    """It may give back what it has taken."""
+    for _ in range(3):
+        send(admission)
+    with admission._gates["acme"].turn:
+        assert admission.turned_away(ACME, PARCEL) is None
+    assert admission.turned_away(ACME, PARCEL) is not None

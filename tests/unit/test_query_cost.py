@@ -37,6 +37,32 @@ def test_a_question_is_charged_what_it_read_and_the_next_one_waits() -> None:
     assert read("widerow_query_rows_total", {"tenant": "acme"}) == 700
 
 
+def test_whoever_has_nothing_left_is_turned_away_and_told_the_same() -> None:
+    now, counters = [50.0], Counters()
+    costs = Costs(counters, lambda: now[0])
+    acme = tenant(100, 200)
+    costs.turn_away(acme)
+    costs.admit(acme).count(700)
+    told = []
+    for ask in (costs.admit, costs.turn_away):
+        with pytest.raises(QuotaExceeded) as refused:
+            ask(acme)
+        told.append(str(refused.value))
+    assert told[0] == told[1]
+    labels = {"tenant": "acme", "code": "quota-exceeded"}
+    assert counters.registry.get_sample_value("widerow_query_refused_total", labels) == 2
+    for other in (
+        replace(acme, name="other"),
+        replace(acme, limit_modes={"query_cost_per_s": LimitMode.SHADOW}),
+        replace(acme, limit_modes={"query_cost_per_s": LimitMode.OFF}),
+        tenant(0),
+        tenant(1000),
+    ):
+        costs.turn_away(other)
+    now[0] += 5.01
+    costs.turn_away(acme)
+
+
 def test_without_a_limit_rows_are_counted_and_nothing_is_refused() -> None:
     costs = Costs(Counters(), lambda: 0.0)
     for _ in range(3):

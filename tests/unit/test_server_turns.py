@@ -132,7 +132,9 @@ def test_what_is_paused_is_given_up_when_the_server_stops(service: Service, monk
     assert service.turns.standing() == {}
 
 
-def test_what_questions_read_is_limited_for_each_tenant(service: Service, client: httpx.Client) -> None:
+def test_what_questions_read_is_limited_for_each_tenant(
+    service: Service, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tenants = service.catalog.tenants
     tenants.update("noisy", lambda tenant: replace(tenant, limits=Limits(query_cost_per_s=10, query_cost_burst=50)))
     try:
@@ -143,9 +145,12 @@ def test_what_questions_read_is_limited_for_each_tenant(service: Service, client
         assert (error["code"], error["limit"], error["allowed"]) == ("quota-exceeded", "query_cost_per_s", 10)
         assert error["seen"] > 10
         assert int(refused.headers["retry-after"]) == -(-error["retry_after_s"] // 1) > 10
+        with monkeypatch.context() as patch:
+            patch.setattr(service.turns, "ask", None)
+            assert light(client, "noisy").status_code == 429, "to be told that, nobody waits for a turn"
         assert heavy(client, "quiet").status_code == 200
         text = client.get("/metrics").text
-        assert 'widerow_query_refused_total{code="quota-exceeded",tenant="noisy"} 1.0' in text
+        assert 'widerow_query_refused_total{code="quota-exceeded",tenant="noisy"} 2.0' in text
         assert 'widerow_query_running{tenant=""} 1.0' in text  # the operator's own question
     finally:
         tenants.update("noisy", lambda tenant: replace(tenant, limits=Limits()))

@@ -2,9 +2,10 @@
 
 Rule 1: what fits passes, what does not is refused with the limit's name, what it allows, what was seen, and when to try
 again. Who cannot be told of a part (`whole`) has all refused, if it is the tenant that is over its limit; what is refused so
-spends nothing, of no limit, for it is going to be sent again as it is.
+spends nothing, of no limit, for it is going to be sent again as it is. While a tenant is over its limit, bodies that are
+surely too much are turned away so before they are decoded; each second one is looked at all the same.
 Rule 2: devices first: one that sends too much does not spend what its neighbours may send. Of them those that are hot come
-first of all (`admit.measures`); what they send is counted before anything is refused.
+first of all (`admit.measures`); what they send is counted before anything is refused, but for bodies that are turned away.
 Rule 3: backlog has a budget of its own, as large as that of live reports: neither spends the other's, also where both came
 together.
 Rule 4: nothing here waits for the store. What holds for devices, and how much of a limit is this process's share, is read by
@@ -26,6 +27,7 @@ import numpy as np
 
 from widerow.admit.bucket import Bucket
 from widerow.admit.controls import Controls, What
+from widerow.admit.density import Density, Parcel
 from widerow.admit.device_limits import DeviceLimits
 from widerow.admit.heat import Heat
 from widerow.admit.measures import Measures
@@ -82,11 +84,19 @@ class Admission:
                 log.warning("other processes could not be told that this one ends: %s", error)
 
     def admit(
-        self, tenant: Tenant, batch: Batch, lane: Lane, *, whole: bool = False, live_from_us: int | None = None
+        self,
+        tenant: Tenant,
+        batch: Batch,
+        lane: Lane,
+        *,
+        whole: bool = False,
+        live_from_us: int | None = None,
+        parcel: Parcel | None = None,
     ) -> tuple[Batch, list[Refusal]]:
         """The reports that may pass, and why others may not. Raises `QuotaExceeded` instead, if nothing or all must.
 
-        `live_from_us`: reports from then on are live, and the others backlog; of a `whole` batch that has both.
+        `live_from_us`: reports from then on are live, and the others backlog; of a `whole` batch that has both. `parcel`:
+        what it came in, if others like it may be turned away.
         """
         gate = self._gates.get(tenant.name)
         if gate is None:
@@ -104,6 +114,8 @@ class Admission:
             batch, paid = self._by_device(tenant, gate, cool, refusals)
             asked = _by_lane(batch, lane, live_from_us)
             self._weighed(tenant, asked)
+            if parcel:
+                gate.densities[parcel.packed].learn(parcel.size, len(batch))
             if tenant.limits.writes_per_s and len(batch):
                 try:
                     batch = self._by_tenant(tenant, gate, batch, asked, refusals, whole=whole)
@@ -112,6 +124,33 @@ class Admission:
                     gate.measures.give_back(cool)
                     raise
         return batch, refusals
+
+    def turned_away(self, tenant: Tenant, parcel: Parcel) -> tuple[QuotaExceeded, int] | None:
+        """Why a whole body that begins with a live report is refused as it is, and about how many reports are so.
+
+        None: it should be decoded, and `admit` asked.
+        """
+        gate = self._gates.get(tenant.name)
+        if gate is None or not tenant.limits.writes_per_s or tenant.mode("writes_per_s") is not LimitMode.ENFORCE:
+            return None
+        density, now_us = gate.densities[parcel.packed], self._clock.now_us()
+        fewest = density.at_least(parcel.size)
+        # Whoever has its turn may be about to give something back. This is called where nobody waits.
+        if not fewest or not self.is_over(tenant.name) or not gate.turn.acquire(blocking=False):
+            return None
+        try:
+            bucket = self._bucket(tenant, gate, Lane.LIVE, float(tenant.limits.writes_per_s), now_us)
+            count = max(fewest, density.about(parcel.size))
+            if not bucket.lacks(fewest, count, now_us):
+                return None
+        finally:
+            gate.turn.release()
+        self._weigh(tenant.name, Lane.LIVE, count)
+        self._counters.refused.labels(tenant.name, "writes-limit").inc(count)
+        wait_s = bucket.retry_after_s(count) or _EVERY_S
+        return QuotaExceeded(
+            tenant.name, "writes_per_s", tenant.limits.writes_per_s, bucket.offered_per_s(now_us), wait_s
+        ), count
 
     def is_over(self, tenant: str) -> bool:
         """Whether reports of a tenant were refused a moment ago, because it sends more than it may."""
@@ -244,6 +283,8 @@ class _Gate:
     """By their profiles."""
     measures: Measures = field(default_factory=Measures)
     """What is done about those that are hot."""
+    densities: tuple[Density, Density] = field(default_factory=lambda: (Density(), Density()))
+    """Of bodies that came as they are, and of packed ones."""
     learned: int = 0
     over_us: int = -_OVER_US
     """When it was last over its limit of live reports."""

@@ -129,12 +129,25 @@ class Costs:
                 bucket.change(per_s, burst, now_s)
             if bucket.is_free(now_s):
                 return Meter(self, tenant.name, bucket)
-            seen, retry_after_s = bucket.seen_per_s(now_s), bucket.retry_after_s()
-        if mode is LimitMode.SHADOW:
-            self._counters.query_shadowed.labels(tenant.name).inc()
-            return Meter(self, tenant.name)
+            if mode is LimitMode.ENFORCE:
+                raise self._refused(tenant, bucket, now_s)
+        self._counters.query_shadowed.labels(tenant.name).inc()
+        return Meter(self, tenant.name)
+
+    def turn_away(self, tenant: Tenant) -> None:
+        """Raises `QuotaExceeded` if nothing is left now: such a question need not wait for its turn to be told."""
+        if tenant.mode(LIMIT) is not LimitMode.ENFORCE:
+            return
+        with self._lock:
+            bucket, now_s = self._buckets.get(tenant.name), self._clock_s()
+            # With other limits than it has it is for `admit` to say.
+            if bucket and bucket.per_s == tenant.limits.query_cost_per_s and not bucket.is_free(now_s):
+                raise self._refused(tenant, bucket, now_s)
+
+    def _refused(self, tenant: Tenant, bucket: Bucket, now_s: float) -> QuotaExceeded:
         self._counters.query_refused.labels(tenant.name, QuotaExceeded.code).inc()
-        raise QuotaExceeded(tenant.name, LIMIT, per_s, round(seen, 1), round(retry_after_s, 3))
+        seen, retry_after_s = bucket.seen_per_s(now_s), bucket.retry_after_s()
+        return QuotaExceeded(tenant.name, LIMIT, bucket.per_s, round(seen, 1), round(retry_after_s, 3))
 
     def count(self, tenant: str, rows: int, meter: Meter) -> None:
         """So many rows were read for a question."""

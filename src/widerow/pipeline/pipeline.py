@@ -30,6 +30,7 @@ from functools import partial
 import numpy as np
 
 from widerow.admit.admission import Admission
+from widerow.admit.density import Parcel
 from widerow.admit.pressure import Pressure, PressureSettings
 from widerow.model.arrays import Flags, lengths
 from widerow.model.batch import Batch
@@ -37,6 +38,7 @@ from widerow.model.errors import NotTheWriter, QuotaExceeded, Refusal, TenantBus
 from widerow.model.lane import Lane
 from widerow.model.merge import joined
 from widerow.model.sizes import batch_bytes
+from widerow.model.tenant import Tenant
 from widerow.model.times import HOUR, Clock
 from widerow.ops.cores import allowed_cores, shared_core, stay_on
 from widerow.ops.counters import Counters
@@ -155,6 +157,23 @@ class Pipeline:
             self.pressure.release(job.permit)
             raise
         self._relaxed_if_over(job)
+
+    def is_over(self, tenant: str) -> bool:
+        """Whether a tenant has just sent more than it may."""
+        return self._admission is not None and self._admission.is_over(tenant)
+
+    def turn_away(self, tenant: Tenant, parcel: Parcel, received_bytes: int) -> None:
+        """Raises `QuotaExceeded` for a body of which nobody could be told that a part was kept (`Job.whole`) and whose first
+        report is live, if it is surely more than its tenant has left: decoding it is spared.
+        """
+        turned_away = self._admission.turned_away(tenant, parcel) if self._admission else None
+        if turned_away is None:
+            return
+        error, count = turned_away
+        if self._usage:
+            limits, codes = {error.limit: count}, {error.reports_code: count}
+            self._usage.offered(tenant.name, Lane.LIVE, count, 0, 0, received_bytes, codes, limits=limits, weighed=0)
+        raise error
 
     def _relaxed_if_over(self, job: Job) -> bool:
         """To whoever sends more than it may nobody gives way, from here on: that would let it hold up all others."""
@@ -296,7 +315,8 @@ class Pipeline:
         assert batch is not None
         try:
             if live is None:
-                batch, refused = admission.admit(job.tenant, batch, job.lane, whole=job.whole)
+                parcel = Parcel(job.size, job.packed) if job.whole else None
+                batch, refused = admission.admit(job.tenant, batch, job.lane, whole=job.whole, parcel=parcel)
             elif job.whole:
                 live_from_us = self._live_from_us()
                 batch, refused = admission.admit(job.tenant, batch, job.lane, whole=True, live_from_us=live_from_us)

@@ -69,6 +69,11 @@ class Queries:
             turn.at_end(meter.end)
         return Budget(self.settings, tenant, turn=turn, meter=meter)
 
+    def turn_away(self, tenant: Tenant) -> None:
+        """Raises `QuotaExceeded` for a question that would be refused if it began now."""
+        if self._costs is not None:
+            self._costs.turn_away(tenant)
+
     # -- raw reports
 
     def series(

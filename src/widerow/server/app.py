@@ -22,7 +22,7 @@ from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
-from widerow.model.errors import NotFound, Rejected
+from widerow.model.errors import NotFound, QuotaExceeded, Rejected
 from widerow.server.audit import answered
 from widerow.server.auth import Auth, allow
 from widerow.server.call import Answer, Call, Front, Query, negotiate
@@ -139,9 +139,26 @@ class App:
         if route.roles is None:  # asks nothing of the store: not to wait behind what does
             return await asyncio.get_running_loop().run_in_executor(self._aside, route.handler, call)
         handler = partial(answered, route, route.handler)
-        asked = partial(_asked, handler) if route.group == "Reading" else handler
+        is_question = route.group == "Reading"
+        if is_question:
+            self._turn_away(tenant)
+        asked = partial(_asked, handler) if is_question else handler
         with self._intake.waiting(tenant or "", body):
             return await self._desk.answer(tenant or "", asked, call)
+
+    def _turn_away(self, name: str | None) -> None:
+        """Whoever has nothing left of what it may read is told at once: waiting for a turn and a thread to be told so would
+        cost those who share them more than it costs who asks.
+        """
+        service = self._front.service
+        tenant = service.catalog.tenants.at_hand(name, service.clock.now_us()) if name else None
+        if tenant is None:
+            return
+        try:
+            service.queries.turn_away(tenant)
+        except QuotaExceeded:
+            service.usage.asked(tenant.name, 0, 0, 0.0)
+            raise
 
     def _limit(self, route: Route) -> Limit:
         """What a body of this route may have: what the route says, and never more than any may."""

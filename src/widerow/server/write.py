@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
+from widerow.admit.density import Parcel
 from widerow.ingest.bodies import media_type_of
 from widerow.ingest.peek import first_time_us
 from widerow.model.errors import Refusal, Rejected, Spent
@@ -123,14 +124,16 @@ class Write:
                 body, content_type=media_type, encoding=packed, precision=precision, max_bytes=most
             )
         size = max(_UNPACKED * len(body), INLINE_BYTES + 1) if packed else len(body) or 1
-        if self._completions is None or self._herald is None:
-            loop = asyncio.get_running_loop()
-            self._completions, self._herald = Completions(loop), Herald(loop, self._pipeline.wake)
-        lane = Lane.LIVE
-        if size > _PEEK_BYTES:
+        lane, is_excess = Lane.LIVE, self._kind.lines and self._pipeline.is_over(tenant.name)
+        if size > _PEEK_BYTES or is_excess:
             first_us = first_time_us(body, lines=self._kind.lines, encoding=packed, precision=precision)
             if first_us is not None:
                 lane = self._pipeline.lane_of(first_us)
+                if is_excess and lane is Lane.LIVE:
+                    self._pipeline.turn_away(tenant, Parcel(size, bool(packed)), len(body))
+        if self._completions is None or self._herald is None:
+            loop = asyncio.get_running_loop()
+            self._completions, self._herald = Completions(loop), Herald(loop, self._pipeline.wake)
         future = self._completions.future()
         origin = Origin("http", media_type, precision, packed, body, caller.device)
         done = partial(self._completions.put, future)
@@ -142,6 +145,7 @@ class Write:
             caller.device or None,
             lane,
             whole=self._kind.lines,
+            packed=bool(packed),
             origin=origin,
             received_bytes=len(body),
         )
