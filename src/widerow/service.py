@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Self
@@ -25,7 +25,6 @@ from widerow.catalog import lease as leases
 from widerow.catalog.audit import Audit
 from widerow.catalog.catalog import Catalog, CatalogSettings
 from widerow.catalog.lease import Keeper
-from widerow.catalog.series import series_in
 from widerow.catalog.store import bring_up
 from widerow.codec import json as json_codec
 from widerow.codec import line as line_codec
@@ -34,6 +33,7 @@ from widerow.engine.open import open_engine
 from widerow.engine.port import Engine
 from widerow.engine.rows import Rows
 from widerow.gauges import Gauges
+from widerow.housekeeping import Housekeeping
 from widerow.ingest.bodies import Bodies
 from widerow.ingest.replay import Replay
 from widerow.memory import tenant_memory
@@ -43,7 +43,6 @@ from widerow.model.store import is_shared
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, MINUTE, MS, SECOND, Clock, SystemClock, TimeSpan, whole_ms
 from widerow.ops.counters import Counters
-from widerow.ops.recurring import Recurring, tried
 from widerow.pipeline.adapting import Adapting, looks_every_s
 from widerow.pipeline.dead_letters import DeadLetters
 from widerow.pipeline.job import Sink
@@ -53,8 +52,6 @@ from widerow.query.fleet import FleetSources
 from widerow.query.queries import Queries
 from widerow.rollup.pyramid import Pyramid
 from widerow.rollup.roll import Rolled
-from widerow.schema.rollups import DAYS, HOURS
-from widerow.schema.shards import SHARDS
 from widerow.settings import (
     dead_letter_settings,
     heat_settings,
@@ -77,8 +74,6 @@ from widerow.usage.storage import StorageUse
 
 log = logging.getLogger(__name__)
 
-_LEARN_AT_ONCE = 512
-_NOT_KEPT = "housekeeping failed, and is tried again"
 _HEARD = 2
 """After so many `time.refresh_s` each process has heard of what another one did, and what it was at is done."""
 _RELOAD_DEVICES_US = MINUTE
@@ -115,8 +110,7 @@ class Service:
     adapting: Adapting | None = None
     """Of a process that writes to the store: what lets buckets follow what devices send."""
     gauges: Gauges = field(init=False)
-    _housekeeping: Recurring | None = None
-    _purging: threading.Lock = field(default_factory=threading.Lock)
+    house: Housekeeping = field(init=False)
 
     def __post_init__(self) -> None:
         self.gauges = Gauges(
@@ -127,6 +121,20 @@ class Service:
             self.counters,
             memory=self.memory,
             trouble=self.trouble,
+        )
+        self.house = Housekeeping(
+            self.engine,
+            self.clock,
+            self.counters,
+            self.catalog,
+            self.telemetry,
+            self.pyramid,
+            self.dead_letters,
+            self.usage,
+            self.recorded,
+            self.storage,
+            self.hot,
+            self.config.store.expire_every_s,
         )
 
     @classmethod
@@ -274,15 +282,7 @@ class Service:
                 every_s = looks_every_s(telemetry.places.observed.interval_us)
                 service.adapting = Adapting(telemetry.places, catalog.devices, clock, counters, every_s=every_s)
                 service.adapting.start()
-            service._housekeeping = Recurring(
-                "housekeeping",
-                service.keep_house,
-                config.store.expire_every_s,
-                failing=_NOT_KEPT,
-                at_once=True,
-            )
-            service._housekeeping.start()
-            catalog.series.wake = service._housekeeping.wake
+            service.house.start()
             service.gauges.start()
             pyramid.start()
             admission.start()
@@ -309,8 +309,7 @@ class Service:
             if self.adapting:
                 last_first.callback(self.adapting.stop)
             last_first.callback(self.gauges.stop)
-            if self._housekeeping:
-                last_first.callback(self._housekeeping.stop)
+            last_first.callback(self.house.stop)
 
     def __enter__(self) -> Self:
         return self
@@ -392,8 +391,7 @@ class Service:
 
     def _begin_purge(self) -> None:
         self._wait_for_next_ms()
-        if self._housekeeping:
-            self._housekeeping.wake()
+        self.house.wake()
 
     def _wait_for_next_ms(self) -> None:
         """So that what is sent after the answer is newer than the mark."""
@@ -402,79 +400,6 @@ class Service:
             if self.clock.now_us() >= marked + MS:
                 return
             threading.Event().wait(0.0005)
-
-    def purge(self) -> int:
-        """Take everything that was erased off the disk; gives the number of marks worked off. One at a time."""
-        with self._purging:
-            now_us = self.clock.now_us()
-            unfinished = [found for found in self.telemetry.erasure.unfinished() if found[1].version_us <= now_us]
-            for tenant, mark, place in unfinished:
-                devices = [mark.device] if mark.device else [d.name for d in self.catalog.devices.list(tenant).devices]
-                self.telemetry.purge(tenant, mark, devices)
-                self.pyramid.purge(self.catalog.tenants.find(tenant), mark, devices, tenant)
-                if mark.span == EVER:
-                    self.catalog.series.erase(tenant, device=mark.device, metric=mark.metric, version_us=mark.version_us)
-                if mark.whole and mark.device:
-                    self.catalog.devices.forget_predecessors(tenant, mark.device)
-                    self.catalog.online.forget(tenant, [mark.device], mark.version_us)
-                    self.dead_letters.forget(tenant, device=mark.device)
-                elif mark.whole:
-                    self.dead_letters.forget(tenant)
-                    self.usage.forget(tenant)
-                    self.recorded.forget(tenant)
-                    self.hot.forget_all(tenant)
-                    self.catalog.devices.delete_all(tenant)
-                    self.catalog.online.forget_all(tenant, mark.version_us)
-                    self.catalog.metrics.delete_all(tenant)
-                self.telemetry.erasure.finish(tenant, mark, place)
-                self.storage.forget(tenant)
-            return len(unfinished)
-
-    def learn_series(self) -> None:
-        """Look up what tenants have whose series are limited from now on: of the last month, and of what is rolled today."""
-        for name in self.catalog.series.unlearned():
-            tenant = self.catalog.tenants.find(name)
-            if tenant is not None:
-                self.catalog.series.learn(name, self._rolled_lately(tenant))
-
-    def count_series(self, tenant: Tenant) -> int:
-        """How many series a tenant has. Where nobody counts them, all that was rolled lately is read for it."""
-        counted = self.catalog.series.count(tenant)
-        return series_in(self._rolled_lately(tenant)) if counted is None else counted
-
-    def _rolled_lately(self, tenant: Tenant) -> Iterator[Rows]:
-        now_us = self.clock.now_us()
-        for shard in range(SHARDS):
-            for chunk in self.catalog.devices.names_of_shard(tenant.name, shard):
-                names = chunk.to_list()
-                for start in range(0, len(names), _LEARN_AT_ONCE):
-                    some = names[start : start + _LEARN_AT_ONCE]
-                    for level, back_us in ((DAYS, 32 * DAY), (HOURS, 2 * DAY)):
-                        yield from self.pyramid.rollups.read(tenant, some, level, TimeSpan(now_us - back_us, now_us + DAY))
-
-    def keep_house(self) -> None:
-        """Expiry, purging, and what else is to be done now and then. What fails does not keep the rest from being done."""
-        for work in (
-            self._expire,
-            self._purge_if_leading,
-            self.catalog.series.read_again,
-            self.learn_series,
-            self.pyramid.guard.look,
-        ):
-            tried(work, _NOT_KEPT, log)
-
-    def _expire(self) -> None:
-        if self.leads():
-            expired = self.engine.expire(self.clock.now_us())
-            self.counters.dropped_windows.inc(expired.windows)
-
-    def _purge_if_leading(self) -> None:
-        if self.leads():
-            self.purge()
-
-    def leads(self) -> bool:
-        """Whether this process does what is done once for a store: of a crew one does."""
-        return self.pyramid.crew is None or self.pyramid.crew.leads()
 
     def trouble(self) -> str:
         """Why a process that takes reports takes none now; empty if it does."""

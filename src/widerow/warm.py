@@ -66,7 +66,7 @@ def warm_up() -> None:
             _ask_fleet(service, tenant)
             _ask_usage(service, tenant)
             service.delete_device(tenant, "d1")
-            service.purge()
+            service.house.purge()
 
 
 def _write(service: Service, tenant: Tenant) -> None:
@@ -172,7 +172,7 @@ def _ask_fleet(service: Service, tenant: Tenant) -> None:
 def _ask_usage(service: Service, tenant: Tenant) -> None:
     now_us = service.clock.now_us()
     span = TimeSpan(now_us - 4 * HOUR, now_us + HOUR)
-    service.learn_series()
+    service.house.learn_series()
     service.ledger.statement(tenant, span, "hour")
     list(service.recorded.seconds(tenant.name, span))
 

@@ -35,7 +35,7 @@ def test_what_was_erased_does_not_come_back(tmp_path: Path) -> None:
             check_replay(http, replay)
     with Service.open(config) as service, running(service) as url, client(url, token) as http:
         check_replay(http, replay)
-        service.purge()
+        service.house.purge()
         check_replay(http, replay)
         fresh = {"device": "gone", "time": (now_us - 5 * MINUTE) // 1000, "values": {"x": 7}}
         assert http.post("/v1/write", json=fresh).status_code == 204

@@ -153,7 +153,7 @@ def test_a_history_has_ten_former_states_and_ends_with_its_device(site: Site) ->
     for n in range(12):
         assert client.patch("/v1/devices/restless", json={"location": f"again {n}"}).status_code == 200
     assert [s["location"] for s in states(site, "restless")] == [f"again {11 - n}" for n in range(11)]
-    site.service.purge()
+    site.service.house.purge()
     assert len(states(site, "restless")) == 11
 
 
@@ -165,7 +165,7 @@ def test_a_deleted_tenant_leaves_no_history(site: Site, monkeypatch: pytest.Monk
     for name in ("a", "b"):
         service.catalog.devices.update("left", name, lambda device: replace(device, location="hall"))
     service.delete_tenant("left")
-    service.purge()
+    service.house.purge()
     tenants = {
         rows.key(DEVICE_VERSIONS, i)[0] for rows in service.engine.scan(DEVICE_VERSIONS, None) for i in range(len(rows))
     }

@@ -150,7 +150,7 @@ def test_a_device_that_is_deleted_is_gone_from_the_fleet_at_once(site: Site, sta
     for _ in range(2):
         found = asked(site, start_ms, agg="devices")
         assert [value for _, value in found["series"][0]["points"]] == [3, 3, 3]
-        site.service.purge()
+        site.service.house.purge()
 
 
 def test_the_command_line_shows_it(site: Site, start_ms: int) -> None:

@@ -184,5 +184,5 @@ def test_the_letters_of_a_deleted_tenant_are_gone_when_its_name_comes_back(
     assert client.post(f"/v1/write?tenant={name}", content="broken").status_code == 400
     assert len(client.get(LETTERS, params={"tenant": name}).json()["letters"]) == 1
     service.delete_tenant(name)
-    service.purge()
+    service.house.purge()
     assert list(service.dead_letters.store.newest(name)) == []

@@ -176,7 +176,7 @@ def test_a_tenant_whose_storage_is_full_is_told_how_much_it_has_and_when_to_come
 def test_a_series_too_many_is_refused_with_its_limit_and_known_ones_are_kept(site: Site) -> None:
     tenant = made(site, series=2)
     assert send(site, ["a", "b"], tenant).status_code == 204
-    site.service.learn_series()
+    site.service.house.learn_series()
     answer = send(site, ["a", "c", "b", "d"], tenant)
     assert answer.status_code == 207
     told = answer.json()

@@ -142,7 +142,7 @@ def test_a_full_quota_refuses_and_opens_again_when_something_is_deleted(service:
     for device in service.catalog.devices.list("acme").devices[5:]:
         service.delete_device(tenant, device.name)
     clock.time_us += SECOND
-    service.purge()
+    service.house.purge()
     clock.time_us += SECOND
     roll(service, "acme")
     limited(has // 2)
@@ -207,7 +207,7 @@ def test_what_is_erased_while_it_is_being_read_does_not_go_on_to_count(
         for device in service.catalog.devices.list("acme").devices:
             service.delete_device(tenant, device.name)
         clock.time_us += SECOND
-        service.purge()
+        service.house.purge()
         clock.time_us += SECOND
         roll(service, "acme")
         return found
@@ -241,7 +241,7 @@ def test_a_new_series_beyond_the_limit_is_refused_and_its_neighbours_are_kept(se
         return send(service, "acme", batch_of(made))
 
     offer(("a", {"x": 1.0}))
-    service.learn_series()
+    service.house.learn_series()
     assert offer(("a", {"x": 1.0, "y": 1.0}), ("b", {"x": 1.0})).accepted == 2
     outcome = offer(("a", {"x": 1.0}), ("b", {"y": 1.0, "z": 1.0}), ("b", {"x": 2.0}), ("c", {"x": 1.0}))
     (refusal,) = outcome.refusals
@@ -254,7 +254,7 @@ def test_a_new_series_beyond_the_limit_is_refused_and_its_neighbours_are_kept(se
     assert offer(("d", {"x": 1.0})).accepted == 1
     service.catalog.tenants.update("acme", lambda t: replace(t, limit_modes={}))
     service.delete_device(service.catalog.tenants.get("acme"), "a")
-    service.purge()
+    service.house.purge()
     clock.time_us += HOUR
     assert offer(("d", {"x": 1.0})).accepted == 1, "a device less makes room"
     recorded = service.ledger.statement(

@@ -94,7 +94,7 @@ def check_gone(service: Service, tenant: Tenant, device: str) -> None:
     """Unknown, off the disk, and without a past when it comes back."""
     with pytest.raises(NotFound):
         service.catalog.devices.get(tenant.name, device)
-    service.purge()
+    service.house.purge()
     assert not [rows for rows in service.engine.scan(DEVICE_VERSIONS, [(tenant.name, device)]) if len(rows)]
     service.catalog.devices.register(tenant, Names.of([device]))
     assert values(service, tenant, device) == []
@@ -152,7 +152,7 @@ def test_a_deleted_tenant_takes_the_history_of_its_devices_along(service: Servic
     for tenant in (kept, gone):
         filled(service, tenant, "d")
     service.delete_tenant("gone")
-    service.purge()
+    service.house.purge()
     left = {str(rows.key(DEVICE_VERSIONS, 0)[0]) for rows in service.engine.scan(DEVICE_VERSIONS, None)}
     assert left == {"kept"}
     again = service.create_tenant(Tenant(name="gone"))
@@ -179,11 +179,11 @@ def test_what_another_process_still_took_for_a_deleted_tenant_is_not_found_by_th
         service.delete_tenant("acme")
         clock.time_us += refresh_us - SECOND
         report_to_other(2.0)
-        assert service.purge() == 0
+        assert service.house.purge() == 0
         with pytest.raises(Conflict, match="still being deleted"):
             service.create_tenant(Tenant(name="acme"))
         clock.time_us += refresh_us + 2 * SECOND
-        assert service.purge() == 1
+        assert service.house.purge() == 1
         again = service.create_tenant(Tenant(name="acme"))
         assert service.catalog.devices.count("acme") == 0
         service.catalog.devices.register(again, Names.of(["d"]))

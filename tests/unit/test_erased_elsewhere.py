@@ -112,23 +112,21 @@ def test_what_is_left_of_an_hour_is_rolled_again(serve: Service, api: Service, t
 
 def test_a_process_that_stops_before_it_has_purged_is_noticed(serve: Service, api: Service, tenant: Tenant) -> None:
     for service in (serve, api):
-        assert service._housekeeping
-        service._housekeeping.stop()
+        service.house.stop()
     api.erase(tenant, device="b", metric="m_x", span=TimeSpan(HOUR_US, HOUR_US + 30 * MINUTE))
     api.delete_device(tenant, "a")
     follow_erasures()
     assert sums(fleet(serve, tenant)) == {"m_x": 20.0}
     time.sleep(7)  # it has looked
     assert not is_rolled(serve, tenant), "nobody has marked it yet"
-    serve.purge()
+    serve.house.purge()
     check(serve, tenant, {"m_x": 20.0})
 
 
 def test_another_process_that_answers_doubts_what_is_not_purged(serve: Service, api: Service, tenant: Tenant) -> None:
-    assert serve._housekeeping
-    serve._housekeeping.stop()
+    serve.house.stop()
     serve.delete_device(tenant, "a")
     follow_erasures()
     assert sums(fleet(api, tenant)) == {"m_x": 22.0}
-    serve.purge()
+    serve.house.purge()
     check(api, tenant, {"m_x": 22.0})

@@ -275,7 +275,7 @@ def test_a_deleted_device_is_gone_at_once_and_may_come_back(service: Service) ->
     service.delete_device(tenant, "d")
     send(service, tenant, f"m,device=d x=2 {now - 1}")
     assert values(service, tenant, "d") == [2.0]
-    service.purge()
+    service.house.purge()
     assert values(service, tenant, "d") == [2.0]
 
 
@@ -292,7 +292,7 @@ def test_a_deleted_tenant_leaves_nothing_behind(service: Service) -> None:
     now = service.clock.now_us()
     send(service, tenant, f"m,device=d x=1 {now}")
     service.delete_tenant("acme")
-    service.purge()
+    service.house.purge()
     again = service.create_tenant(Tenant(name="acme"))
     assert service.catalog.devices.count("acme") == 0
     send(service, again, f"m,device=d x=2 {now - 1}")

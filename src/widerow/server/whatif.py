@@ -79,7 +79,7 @@ def _now(service: Service, tenant: Tenant, limits: Limits) -> list[dict[str, Any
     """What is counted as it is: a tenant that is over such a limit gets nothing more of it."""
     counted = {
         "devices": service.catalog.devices.count(tenant.name),
-        "series": service.count_series(tenant) if limits.series else 0,
+        "series": service.house.count_series(tenant) if limits.series else 0,
         "storage_bytes": sum(service.storage.levels(tenant).values()),
     }
     return [
