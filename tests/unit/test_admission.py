@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
 from widerow.admit.admission import Admission
 from widerow.admit.controls import Controls, What
-from widerow.admit.density import Parcel
 from widerow.engine.memory import MemoryEngine
 from widerow.model.batch import Batch, Report, batch_of
 from widerow.model.errors import QuotaExceeded
@@ -41,7 +41,7 @@ def counters() -> Counters:
 
 @pytest.fixture
 def admission(controls: Controls, clock: ManualClock, counters: Counters) -> Admission:
-    return Admission(controls, clock, counters)
+    return Admission(controls, clock, counters, chance=lambda: 1.0)
 
 
 def batch(*devices: str) -> Batch:
@@ -187,22 +187,18 @@ def test_a_whole_batch_of_both_lanes_is_charged_to_both_or_to_none(admission: Ad
     assert len(admission.admit(ACME, lanes(5, 0), Lane.LIVE)[0]) == 0
 
 
-PARCEL = Parcel(1_000, packed=False)
-"""Ten reports, as those before it."""
-
-
-def send(admission: Admission, tenant: Tenant = ACME, parcel: Parcel = PARCEL, reports: int = 10) -> str:
-    """As the front does it with a whole body: whether it was kept, and where it was refused otherwise."""
-    if admission.is_over(tenant.name) and admission.turned_away(tenant, parcel):
+def send(admission: Admission, tenant: Tenant = ACME, lines: int = 10, reports: int | None = None) -> str:
+    """As the front does it with lines: whether they were kept, and where they were refused otherwise."""
+    if admission.is_over(tenant.name) and admission.turned_away(tenant, lines):
         return "turned away"
     try:
-        admission.admit(tenant, batch(*["d"] * reports), Lane.LIVE, whole=True, parcel=parcel)
+        admission.admit(tenant, batch(*["d"] * (lines if reports is None else reports)), Lane.LIVE, whole=True, lines=lines)
     except QuotaExceeded:
         return "refused"
     return "kept"
 
 
-def test_who_is_over_its_limit_is_turned_away_without_a_look_but_for_one_a_second(
+def test_who_is_over_its_limit_is_turned_away_without_a_look(
     admission: Admission, clock: ManualClock, counters: Counters
 ) -> None:
     assert [send(admission) for _ in range(5)] == ["kept", "kept", "refused", "turned away", "turned away"]
@@ -215,10 +211,17 @@ def test_who_is_over_its_limit_is_turned_away_without_a_look_but_for_one_a_secon
     assert [send(admission), send(admission)] == ["kept", "refused"], "whoever is not over it any more is looked at"
 
 
+def test_by_chance_one_is_looked_at(controls: Controls, clock: ManualClock, counters: Counters) -> None:
+    chances = iter([1.0, 1 / 16, 0.06, 1.0])
+    admission = Admission(controls, clock, counters, chance=lambda: next(chances))
+    assert [send(admission) for _ in range(3)] == ["kept", "kept", "refused"]
+    assert [send(admission) for _ in range(4)] == ["turned away", "turned away", "refused", "turned away"]
+
+
 def test_turning_away_says_what_a_refusal_does(admission: Admission) -> None:
     for _ in range(3):
         send(admission)
-    turned_away = admission.turned_away(ACME, PARCEL)
+    turned_away = admission.turned_away(ACME, 10)
     assert turned_away is not None
     error, count = turned_away
     assert (error.limit, error.allowed, error.reports_code, count) == ("writes_per_s", 10, "writes-limit", 10)
@@ -227,35 +230,53 @@ def test_turning_away_says_what_a_refusal_does(admission: Admission) -> None:
 
 def test_a_small_body_that_fits_is_not_turned_away_after_a_large_one(admission: Admission) -> None:
     assert send(admission) == "kept"
-    assert send(admission, parcel=Parcel(1_500, packed=False), reports=15) == "refused"
-    assert send(admission, parcel=Parcel(1_500, packed=False), reports=15) == "turned away"
+    assert [send(admission, lines=15) for _ in range(2)] == ["refused", "turned away"]
     assert send(admission) == "kept"
 
 
-def test_nobody_is_turned_away_by_what_bodies_of_another_kind_had(admission: Admission) -> None:
+def test_nobody_is_turned_away_by_what_another_tenant_sent(admission: Admission) -> None:
     assert [send(admission) for _ in range(4)] == ["kept", "kept", "refused", "turned away"]
-    assert admission.turned_away(ACME, Parcel(1_000, packed=True)) is None
-    assert admission.turned_away(replace(ACME, name="other"), PARCEL) is None
+    assert admission.turned_away(replace(ACME, name="other"), 10) is None
 
 
 @pytest.mark.parametrize("mode", [LimitMode.SHADOW, LimitMode.OFF])
 def test_a_limit_that_is_not_enforced_turns_nobody_away(admission: Admission, mode: LimitMode) -> None:
     for _ in range(3):
         send(admission)
-    assert admission.turned_away(replace(ACME, limit_modes={"writes_per_s": mode}), PARCEL) is None
+    assert admission.turned_away(replace(ACME, limit_modes={"writes_per_s": mode}), 10) is None
 
 
-def test_a_body_that_has_less_than_all_before_it_gets_its_turn(admission: Admission, clock: ManualClock) -> None:
-    """It is taken for one of ten: it waits until there is room for ten, and from then on is known."""
-    assert [send(admission) for _ in range(3)] == ["kept", "kept", "refused"]
-    clock.time_us += SECOND // 2
-    assert send(admission, reports=1) == "turned away"
-    clock.time_us += SECOND // 2 - 1
-    assert send(admission, reports=1) == "turned away"
-    clock.time_us += 1
-    assert send(admission, reports=1) == "kept"
-    assert send(admission, reports=10) == "refused"
-    assert send(admission, reports=1) == "kept"
+def test_who_sends_few_reports_in_many_lines_is_not_starved_by_who_sends_many(
+    controls: Controls, clock: ManualClock, counters: Counters
+) -> None:
+    """Lines of one device and time are one report: ten of them may fit where ten others do not."""
+
+    def kept(admission: Admission) -> list[bool]:
+        found, chance = list[bool](), Random(2)
+        for _ in range(3000):
+            clock.time_us += SECOND // 10
+            send(admission)
+            if chance.random() < 0.1:
+                found.append(send(admission, reports=1) == "kept")
+        return found
+
+    looking = Admission(controls, clock, counters, chance=lambda: 0.0)
+    guessing = Admission(controls, clock, counters, chance=Random(1).random)
+    most = sum(kept(looking))
+    assert most > 150
+    assert sum(kept(guessing)) > 0.9 * most
+
+
+def test_lines_of_which_one_is_live_are_not_taken_for_live_ones(admission: Admission) -> None:
+    admission.admit(ACME, lanes(1, 9), Lane.BACKFILL, whole=True, live_from_us=100, lines=10)
+    assert len(admission.admit(ACME, batch(*["d"] * 19), Lane.LIVE, whole=True, lines=19)[0]) == 19
+    with pytest.raises(QuotaExceeded):
+        admission.admit(ACME, batch("d"), Lane.LIVE, whole=True, lines=1)
+    error = admission.turned_away(ACME, 10)
+    assert error is not None
+    assert error[0].retry_after_s < 1.0, "it may be one"
+    admission.admit(ACME, lanes(0, 5), Lane.BACKFILL, whole=True, lines=5)
+    assert admission.turned_away(ACME, 10) is not None, "backlog says nothing of live ones"
 
 
 def test_while_another_body_is_being_judged_nobody_is_turned_away(admission: Admission) -> None:
@@ -263,5 +284,5 @@ def test_while_another_body_is_being_judged_nobody_is_turned_away(admission: Adm
     for _ in range(3):
         send(admission)
     with admission._gates["acme"].turn:
-        assert admission.turned_away(ACME, PARCEL) is None
-    assert admission.turned_away(ACME, PARCEL) is not None
+        assert admission.turned_away(ACME, 10) is None
+    assert admission.turned_away(ACME, 10) is not None

@@ -244,6 +244,20 @@ def test_between_hot_and_calm_nothing_changes(process: Process) -> None:
     assert process.turns() == story
 
 
+def test_while_not_all_that_came_was_looked_at_no_device_is_calm(process: Process) -> None:
+    for _ in range(2):
+        process.second(1000)
+    assert process.steps() == {Step.LIMIT: 1}
+    for _ in range(5):
+        process.hot.heat.miss("acme")
+        process.second(0)
+    assert process.steps() == {Step.LIMIT: 1}, "it may be among what was turned away"
+    process.hot.heat.miss("other")
+    for _ in range(2):
+        process.second(0)
+    assert process.steps() == {}
+
+
 def test_what_is_sampled_follows_from_the_event_time_alone(process: Process, clock: ManualClock) -> None:
     for _ in range(4):
         process.second(1000)

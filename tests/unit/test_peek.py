@@ -6,7 +6,7 @@ import gzip
 
 import zstandard
 
-from widerow.ingest.peek import first_time_us
+from widerow.ingest.peek import begins_without_time, first_time_us
 
 AT_US = 1_763_000_000_000_000
 
@@ -37,6 +37,27 @@ def test_the_first_line_tells_the_time() -> None:
     check(b'm,device=d x="a b 12" 1763000000\n', AT_US, "s")
     check(b"m,device=d x=1\nm,device=d x=2 1763000000000000000\n", None)
     check(b"# a comment 12\nm,device=d x=2 1763000000000000000\n", None)
+
+
+def test_a_line_that_is_all_there_is_needs_no_end() -> None:
+    assert first_time_us(b"m,device=d x=1 1763000000", lines=True, encoding="", precision="s") == AT_US
+    long = b"m,device=d x=1 17630000000000000" + b"0" * 5000
+    assert first_time_us(long, lines=True, encoding="", precision="ns") is None
+
+
+def test_a_first_line_without_a_time_is_known_if_there_is_no_doubt() -> None:
+    assert begins_without_time(b"m,device=d x=1,y=2\nm,device=d x=2 1763000000000000000\n")
+    assert begins_without_time(b"m,device=d x=1")
+    for doubtful in (
+        b"m,device=d x=1 1763000000000000000\n",
+        b"# a comment\n",
+        b"\n",
+        b"",
+        b'm,device=d x="a\nb" 1763000000000000000\n',
+        b"m,device=a\\ b x=1\n",
+        b"m,device=d x=" + b"1" * 5000,
+    ):
+        assert not begins_without_time(doubtful)
 
 
 def test_broken_packing_is_somebody_elses_to_report() -> None:

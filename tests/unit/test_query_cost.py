@@ -63,6 +63,24 @@ def test_whoever_has_nothing_left_is_turned_away_and_told_the_same() -> None:
     costs.turn_away(acme)
 
 
+def test_nobody_is_turned_away_because_of_what_is_only_promised() -> None:
+    now = [0.0]
+    costs = Costs(Counters(), lambda: now[0])
+    acme = tenant(100, 1000)
+    usual = costs.admit(acme)
+    usual.count(900)
+    usual.end()
+    now[0] += 9
+    under_way, other = costs.admit(acme), costs.admit(acme)
+    with pytest.raises(QuotaExceeded):
+        costs.admit(acme)
+    costs.turn_away(acme)
+    under_way.count(1000)
+    with pytest.raises(QuotaExceeded):
+        costs.turn_away(acme)
+    other.end()
+
+
 def test_without_a_limit_rows_are_counted_and_nothing_is_refused() -> None:
     costs = Costs(Counters(), lambda: 0.0)
     for _ in range(3):

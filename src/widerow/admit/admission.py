@@ -3,7 +3,8 @@
 Rule 1: what fits passes, what does not is refused with the limit's name, what it allows, what was seen, and when to try
 again. Who cannot be told of a part (`whole`) has all refused, if it is the tenant that is over its limit; what is refused so
 spends nothing, of no limit, for it is going to be sent again as it is. While a tenant is over its limit, bodies that are
-surely too much are turned away so before they are decoded; each second one is looked at all the same.
+surely too much are turned away so before they are decoded; one in sixteen is looked at all the same, by chance: each sender
+has its share of that.
 Rule 2: devices first: one that sends too much does not spend what its neighbours may send. Of them those that are hot come
 first of all (`admit.measures`); what they send is counted before anything is refused, but for bodies that are turned away.
 Rule 3: backlog has a budget of its own, as large as that of live reports: neither spends the other's, also where both came
@@ -18,6 +19,7 @@ what its devices' limits took away before.
 from __future__ import annotations
 
 import logging
+import random
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -27,8 +29,8 @@ import numpy as np
 
 from widerow.admit.bucket import Bucket
 from widerow.admit.controls import Controls, What
-from widerow.admit.density import Density, Parcel
 from widerow.admit.device_limits import DeviceLimits
+from widerow.admit.expected import Expected
 from widerow.admit.heat import Heat
 from widerow.admit.measures import Measures
 from widerow.admit.shares import Shares
@@ -46,6 +48,8 @@ log = logging.getLogger(__name__)
 _EVERY_S = 1.0
 _OVER_US = SECOND
 """For so long a tenant is taken to be over its limit."""
+_LOOKED_AT = 1 / 16
+"""Of those that would be turned away: what they are like may change, and not all senders of a tenant are alike."""
 _FULL_S = 60.0
 """When to look again whether something expired or was deleted."""
 
@@ -62,12 +66,14 @@ class Admission:
         stored: Callable[[Tenant], int] = lambda _tenant: 0,
         heat: Heat | None = None,
         weigh: Callable[[str, Lane, int], None] = lambda _tenant, _lane, _count: None,
+        chance: Callable[[], float] = random.random,
     ) -> None:
         """`shares`: with whom limits are shared; None: they are all this process's. `stored`: the bytes a tenant has.
-        `heat`: what counts devices. `weigh`: what records how many reports a tenant's limit was asked about.
+        `heat`: what counts devices. `weigh`: what records how many reports a tenant's limit was asked about. `chance`: from
+        0 to 1, for who is looked at.
         """
         self._controls, self._clock, self._counters, self._shares = controls, clock, counters, shares
-        self._stored, self._heat, self._weigh = stored, heat, weigh
+        self._stored, self._heat, self._weigh, self._chance = stored, heat, weigh, chance
         self._gates: dict[str, _Gate] = {}
         self._following = Recurring("admission", self._look, _EVERY_S, failing="what holds for devices is not up to date")
 
@@ -91,12 +97,12 @@ class Admission:
         *,
         whole: bool = False,
         live_from_us: int | None = None,
-        parcel: Parcel | None = None,
+        lines: int = 0,
     ) -> tuple[Batch, list[Refusal]]:
         """The reports that may pass, and why others may not. Raises `QuotaExceeded` instead, if nothing or all must.
 
-        `live_from_us`: reports from then on are live, and the others backlog; of a `whole` batch that has both. `parcel`:
-        what it came in, if others like it may be turned away.
+        `live_from_us`: reports from then on are live, and the others backlog; of a `whole` batch that has both. `lines`:
+        what it was, if others like it may be turned away.
         """
         gate = self._gates.get(tenant.name)
         if gate is None:
@@ -114,8 +120,8 @@ class Admission:
             batch, paid = self._by_device(tenant, gate, cool, refusals)
             asked = _by_lane(batch, lane, live_from_us)
             self._weighed(tenant, asked)
-            if parcel:
-                gate.densities[parcel.packed].learn(parcel.size, len(batch))
+            if lines and asked.keys() != {Lane.BACKFILL}:
+                gate.learn_lines(lines, asked.get(Lane.LIVE, 0), now_us)
             if tenant.limits.writes_per_s and len(batch):
                 try:
                     batch = self._by_tenant(tenant, gate, batch, asked, refusals, whole=whole)
@@ -125,32 +131,34 @@ class Admission:
                     raise
         return batch, refusals
 
-    def turned_away(self, tenant: Tenant, parcel: Parcel) -> tuple[QuotaExceeded, int] | None:
-        """Why a whole body that begins with a live report is refused as it is, and about how many reports are so.
+    def turned_away(self, tenant: Tenant, lines: int) -> tuple[QuotaExceeded, int] | None:
+        """Why so many lines, the first of them live, are refused as they are, and about how many reports they are.
 
-        None: it should be decoded, and `admit` asked.
+        None: they should be decoded, and `admit` asked.
         """
         gate = self._gates.get(tenant.name)
         if gate is None or not tenant.limits.writes_per_s or tenant.mode("writes_per_s") is not LimitMode.ENFORCE:
             return None
-        density, now_us = gate.densities[parcel.packed], self._clock.now_us()
-        fewest = density.at_least(parcel.size)
         # Whoever has its turn may be about to give something back. This is called where nobody waits.
-        if not fewest or not self.is_over(tenant.name) or not gate.turn.acquire(blocking=False):
+        if not self.is_over(tenant.name) or not gate.turn.acquire(blocking=False):
             return None
         try:
+            now_us = self._clock.now_us()
+            fewest = gate.expected.at_least(lines, now_us) if gate.expected else 0
+            if not fewest or self._chance() < _LOOKED_AT:
+                return None
             bucket = self._bucket(tenant, gate, Lane.LIVE, float(tenant.limits.writes_per_s), now_us)
-            count = max(fewest, density.about(parcel.size))
+            count = max(fewest, gate.expected.about(lines)) if gate.expected else 0
             if not bucket.lacks(fewest, count, now_us):
                 return None
         finally:
             gate.turn.release()
+        if self._heat:
+            self._heat.miss(tenant.name)
         self._weigh(tenant.name, Lane.LIVE, count)
         self._counters.refused.labels(tenant.name, "writes-limit").inc(count)
-        wait_s = bucket.retry_after_s(count) or _EVERY_S
-        return QuotaExceeded(
-            tenant.name, "writes_per_s", tenant.limits.writes_per_s, bucket.offered_per_s(now_us), wait_s
-        ), count
+        allowed, wait_s = tenant.limits.writes_per_s, bucket.retry_after_s(count) or _EVERY_S
+        return QuotaExceeded(tenant.name, "writes_per_s", allowed, bucket.offered_per_s(now_us), wait_s), count
 
     def is_over(self, tenant: str) -> bool:
         """Whether reports of a tenant were refused a moment ago, because it sends more than it may."""
@@ -283,8 +291,8 @@ class _Gate:
     """By their profiles."""
     measures: Measures = field(default_factory=Measures)
     """What is done about those that are hot."""
-    densities: tuple[Density, Density] = field(default_factory=lambda: (Density(), Density()))
-    """Of bodies that came as they are, and of packed ones."""
+    expected: Expected | None = None
+    """Of lines, once there were some."""
     learned: int = 0
     over_us: int = -_OVER_US
     """When it was last over its limit of live reports."""
@@ -304,6 +312,12 @@ class _Gate:
                 if fact.what is What.PROFILE_RATE:
                     self.devices.set(fact.device, fact.value, now_us)
             self.measures.learn(news, now_us)
+
+    def learn_lines(self, lines: int, reports: int, now_us: int) -> None:
+        """So many lines asked for so many live reports. By who has the turn."""
+        if self.expected is None:
+            self.expected = Expected(now_us)
+        self.expected.learn(lines, reports, now_us)
 
     def bucket(self, lane: Lane, per_s: float, burst: float, now_us: int) -> Bucket:
         """With the limits that hold now."""

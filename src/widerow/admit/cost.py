@@ -135,13 +135,15 @@ class Costs:
         return Meter(self, tenant.name)
 
     def turn_away(self, tenant: Tenant) -> None:
-        """Raises `QuotaExceeded` if nothing is left now: such a question need not wait for its turn to be told."""
+        """Raises `QuotaExceeded` if nothing is left now: such a question need not wait for its turn to be told. What is only
+        promised may be left when it is.
+        """
         if tenant.mode(LIMIT) is not LimitMode.ENFORCE:
             return
         with self._lock:
             bucket, now_s = self._buckets.get(tenant.name), self._clock_s()
             # With other limits than it has it is for `admit` to say.
-            if bucket and bucket.per_s == tenant.limits.query_cost_per_s and not bucket.is_free(now_s):
+            if bucket and bucket.per_s == tenant.limits.query_cost_per_s and bucket.left(now_s) <= 0:
                 raise self._refused(tenant, bucket, now_s)
 
     def _refused(self, tenant: Tenant, bucket: Bucket, now_s: float) -> QuotaExceeded:

@@ -123,6 +123,8 @@ class Interval:
     by_tenant: Mapping[str, int]
     heavy: Mapping[str, Mapping[str, float]]
     """Reports a second of the time they are about, by tenant and device, of those that sent many."""
+    unseen: frozenset[str] = frozenset()
+    """The tenants of which more came than was counted."""
 
 
 @dataclass(slots=True)
@@ -133,6 +135,7 @@ class _Offered:
     count: int = 0
     watched: bool = False
     """It sent enough that one of its devices might be hot."""
+    unseen: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,9 +170,7 @@ class Heat:
         """Reports that were sent, whether they are kept or not."""
         settings = self.settings
         with self._lock:
-            offered = self._offered.get(tenant)
-            if offered is None:
-                offered = self._offered[tenant] = _Offered(len(self._offered))
+            offered = self._of(tenant)
             offered.count += len(batch)
             if not offered.watched:
                 if offered.count * SECOND < settings.least_per_s * settings.interval_us:
@@ -177,6 +178,17 @@ class Heat:
                 offered.watched = True
             since_us = now_us - settings.backlog_us if settings.backlog_us else EVER_US
             self._keys.add(offered.code, batch.device.names, batch.device.codes, batch.time_us, since_us)
+
+    def miss(self, tenant: str) -> None:
+        """Reports were sent, and nobody knows of which devices: that one of them is calm cannot be said by this interval."""
+        with self._lock:
+            self._of(tenant).unseen = True
+
+    def _of(self, tenant: str) -> _Offered:
+        offered = self._offered.get(tenant)
+        if offered is None:
+            offered = self._offered[tenant] = _Offered(len(self._offered))
+        return offered
 
     def turn(self, now_us: int) -> Interval:
         """What was counted since the last turn. Counting begins anew."""
@@ -187,6 +199,7 @@ class Heat:
             # Half of it: who sends less than that is calm, whatever would be too much for it.
             found = self._keys.heaviest(settings.least_per_s * seconds / 2)
             counts = {name: offered.count for name, offered in self._offered.items()}
+            unseen = frozenset(name for name, offered in self._offered.items() if offered.unseen)
             enough = settings.least_per_s * seconds
             busy = [name for name, count in counts.items() if count]
             self._offered = {name: _Offered(code, 0, counts[name] >= enough) for code, name in enumerate(busy)}
@@ -200,7 +213,7 @@ class Heat:
                 run = self._catching_up[tenant, one.name] = before.get((tenant, one.name), 0) + 1
                 about_s = about_s if run <= CATCH_UP_INTERVALS else seconds
             heavy.setdefault(tenant, {})[one.name] = one.count / max(seconds, about_s)
-        return Interval(seconds, sum(counts.values()), counts, heavy)
+        return Interval(seconds, sum(counts.values()), counts, heavy, unseen)
 
 
 @kernel

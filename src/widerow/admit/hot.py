@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from widerow.admit.controls import Control, Controls, What
 from widerow.admit.escalation import TAKEN_BACK, Held, HotSettings, Turn, Verdict, calm_needed, judged, next_turn, spread_for
@@ -147,6 +147,8 @@ class HotDevices:
         for device in dict.fromkeys([*rates, *sorted(watched)]):
             rate = rates.get(device, 0.0)
             verdict = judged(rate, profiles[device], interval.reports / interval.seconds, self._settings)
+            if name in interval.unseen:
+                verdict = replace(verdict, is_calm=False)
             if device in watched or verdict.is_hot:
                 tenant = tenant or self._catalog.tenants.current(name, now_us)
                 share = rate * interval.seconds / max(interval.reports, 1)

@@ -18,6 +18,8 @@ from widerow.model.times import parse_rfc3339
 _GLANCE_BYTES = 4096
 _TIME = re.compile(rb'"time"\s*:\s*(?:"([^"\\]{10,40})"|(\d{1,19})[\s,}.])')
 _LINE = re.compile(rb"\A[^#\s][^\n]*? (\d{1,19})\r?\n")
+_LINE_WITHOUT_TIME = re.compile(rb'\A[^#\s"][^\s"]* [^\s"]+\r?\n')
+"""Without quotes, in which there may be anything, and escaped spaces."""
 _UNITS_US = {"n": 1e-3, "ns": 1e-3, "u": 1, "us": 1, "µ": 1, "ms": 1e3, "s": 1e6, "m": 60e6, "h": 3600e6}
 
 
@@ -35,8 +37,13 @@ def first_time_us(body: bytes, *, lines: bool, encoding: str, precision: str) ->
     return int(int(found[found.lastindex or 0]) * _UNITS_US[precision])
 
 
+def begins_without_time(body: bytes) -> bool:
+    """Whether the first line surely has no time, and so has that of its arrival."""
+    return _LINE_WITHOUT_TIME.match(_start(body, "")) is not None
+
+
 def _start(body: bytes, encoding: str) -> bytes:
-    """The first bytes, unpacked."""
+    """The first bytes, unpacked. A line that is all there is ends as others do."""
     name = encoding.strip().lower()
     try:
         if name in {"gzip", "x-gzip"}:
@@ -46,4 +53,4 @@ def _start(body: bytes, encoding: str) -> bytes:
                 return reader.read(_GLANCE_BYTES)
     except (zlib.error, zstandard.ZstdError):
         return b""  # who decodes it will say so
-    return body[:_GLANCE_BYTES]
+    return body[:_GLANCE_BYTES] if len(body) > _GLANCE_BYTES else body + b"\n"

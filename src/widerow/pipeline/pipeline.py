@@ -30,7 +30,6 @@ from functools import partial
 import numpy as np
 
 from widerow.admit.admission import Admission
-from widerow.admit.density import Parcel
 from widerow.admit.pressure import Pressure, PressureSettings
 from widerow.model.arrays import Flags, lengths
 from widerow.model.batch import Batch
@@ -162,18 +161,20 @@ class Pipeline:
         """Whether a tenant has just sent more than it may."""
         return self._admission is not None and self._admission.is_over(tenant)
 
-    def turn_away(self, tenant: Tenant, parcel: Parcel, received_bytes: int) -> None:
-        """Raises `QuotaExceeded` for a body of which nobody could be told that a part was kept (`Job.whole`) and whose first
-        report is live, if it is surely more than its tenant has left: decoding it is spared.
+    def turned_away(self, tenant: Tenant, lines: int, received_bytes: int) -> QuotaExceeded | None:
+        """Why a body is refused that was not decoded; None: it should be. For lines, of which nobody can be told that a part
+        was kept (`Job.whole`), and the first of which is live: if they are surely more than their tenant has left.
+
+        Not raised: what an error was raised through holds the body until garbage is collected.
         """
-        turned_away = self._admission.turned_away(tenant, parcel) if self._admission else None
+        turned_away = self._admission.turned_away(tenant, lines) if self._admission else None
         if turned_away is None:
-            return
+            return None
         error, count = turned_away
         if self._usage:
             limits, codes = {error.limit: count}, {error.reports_code: count}
             self._usage.offered(tenant.name, Lane.LIVE, count, 0, 0, received_bytes, codes, limits=limits, weighed=0)
-        raise error
+        return error
 
     def _relaxed_if_over(self, job: Job) -> bool:
         """To whoever sends more than it may nobody gives way, from here on: that would let it hold up all others."""
@@ -315,11 +316,12 @@ class Pipeline:
         assert batch is not None
         try:
             if live is None:
-                parcel = Parcel(job.size, job.packed) if job.whole else None
-                batch, refused = admission.admit(job.tenant, batch, job.lane, whole=job.whole, parcel=parcel)
+                batch, refused = admission.admit(job.tenant, batch, job.lane, whole=job.whole, lines=job.lines)
             elif job.whole:
                 live_from_us = self._live_from_us()
-                batch, refused = admission.admit(job.tenant, batch, job.lane, whole=True, live_from_us=live_from_us)
+                batch, refused = admission.admit(
+                    job.tenant, batch, job.lane, whole=True, live_from_us=live_from_us, lines=job.lines
+                )
                 live = batch.time_us >= live_from_us
             else:  # neither spends what the other may send
                 new, refused = admission.admit(job.tenant, batch.take(live), Lane.LIVE)

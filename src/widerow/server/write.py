@@ -20,9 +20,8 @@ from urllib.parse import parse_qsl
 import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
-from widerow.admit.density import Parcel
 from widerow.ingest.bodies import media_type_of
-from widerow.ingest.peek import first_time_us
+from widerow.ingest.peek import begins_without_time, first_time_us
 from widerow.model.errors import Refusal, Rejected, Spent
 from widerow.model.lane import Lane
 from widerow.pipeline.job import Job, Outcome
@@ -124,13 +123,16 @@ class Write:
                 body, content_type=media_type, encoding=packed, precision=precision, max_bytes=most
             )
         size = max(_UNPACKED * len(body), INLINE_BYTES + 1) if packed else len(body) or 1
-        lane, is_excess = Lane.LIVE, self._kind.lines and self._pipeline.is_over(tenant.name)
+        # Packed ones cannot be counted here.
+        lines = body.count(b"\n") + 1 if self._kind.lines and tenant.limits.writes_per_s and not packed else 0
+        lane, is_excess = Lane.LIVE, bool(lines) and self._pipeline.is_over(tenant.name)
         if size > _PEEK_BYTES or is_excess:
             first_us = first_time_us(body, lines=self._kind.lines, encoding=packed, precision=precision)
             if first_us is not None:
                 lane = self._pipeline.lane_of(first_us)
-                if is_excess and lane is Lane.LIVE:
-                    self._pipeline.turn_away(tenant, Parcel(size, bool(packed)), len(body))
+            is_live = lane is Lane.LIVE and (first_us is not None or begins_without_time(body))
+            if is_excess and is_live and (error := self._pipeline.turned_away(tenant, lines, len(body))):
+                return Outcome(error=error)
         if self._completions is None or self._herald is None:
             loop = asyncio.get_running_loop()
             self._completions, self._herald = Completions(loop), Herald(loop, self._pipeline.wake)
@@ -145,7 +147,7 @@ class Write:
             caller.device or None,
             lane,
             whole=self._kind.lines,
-            packed=bool(packed),
+            lines=lines,
             origin=origin,
             received_bytes=len(body),
         )
