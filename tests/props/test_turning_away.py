@@ -62,7 +62,6 @@ def test_bodies_that_are_alike_are_told_the_same_without_a_look(
             told.append(gate.ask(lines * reports, reports, look=gate is thorough))
         assert str(told[0]) == str(told[1])
     assert quick.weighed == thorough.weighed
-    assert quick.looks <= thorough.looks
 
 
 @given(LIMITS, st.lists(st.tuples(LATER_US, st.integers(60, 600), REPORTS), min_size=1, max_size=40))

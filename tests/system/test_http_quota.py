@@ -108,6 +108,7 @@ def test_lines_of_who_is_over_its_limit_are_refused_without_a_look_at_them(
         return decode(self, body, **stamps)
 
     monkeypatch.setattr(LineDecoder, "decode", seen)
+    monkeypatch.setattr(site.service.admission, "_chance", lambda: 1.0)
     operator, devices = site.client(Role.OPERATOR), [f"excess-{i}" for i in range(5)]
     assert lines(site, devices, tight).status_code == 204
     began_s = time.monotonic()

@@ -249,7 +249,7 @@ def test_a_limit_that_is_not_enforced_turns_nobody_away(admission: Admission, mo
 def test_who_sends_few_reports_in_many_lines_is_not_starved_by_who_sends_many(
     controls: Controls, clock: ManualClock, counters: Counters
 ) -> None:
-    """Lines of one device and time are one report: ten of them may fit where ten others do not."""
+    """Empty lines, comments and repeated ones are none: ten lines may fit where ten others do not."""
 
     def kept(admission: Admission) -> list[bool]:
         found, chance = list[bool](), Random(2)
@@ -276,7 +276,10 @@ def test_lines_of_which_one_is_live_are_not_taken_for_live_ones(admission: Admis
     assert error is not None
     assert error[0].retry_after_s < 1.0, "it may be one"
     admission.admit(ACME, lanes(0, 5), Lane.BACKFILL, whole=True, lines=5)
-    assert admission.turned_away(ACME, 10) is not None, "backlog says nothing of live ones"
+    mixed = batch_of([Report("d", time_us, {"x": 1.0}, {}) for time_us in (1, 2, 3, 4)])
+    with pytest.raises(QuotaExceeded):
+        admission.admit(ACME, mixed, Lane.BACKFILL, whole=True, live_from_us=4, lines=1000)
+    assert admission.turned_away(ACME, 19) is not None, "what begins with backlog says nothing of what does not"
 
 
 def test_while_another_body_is_being_judged_nobody_is_turned_away(admission: Admission) -> None:

@@ -109,6 +109,7 @@ class Admission:
             gate = self._gates.setdefault(tenant.name, _Gate())
         refusals: list[Refusal] = []
         now_us = self._clock.now_us()
+        begins_live = lane is Lane.LIVE if live_from_us is None else int(batch.time_us[0]) >= live_from_us
         if self._heat:
             self._heat.count(tenant.name, batch, now_us)
         gate.learn(self._controls, tenant.name, now_us)
@@ -120,7 +121,7 @@ class Admission:
             batch, paid = self._by_device(tenant, gate, cool, refusals)
             asked = _by_lane(batch, lane, live_from_us)
             self._weighed(tenant, asked)
-            if lines and asked.keys() != {Lane.BACKFILL}:
+            if lines and begins_live:
                 gate.learn_lines(lines, asked.get(Lane.LIVE, 0), now_us)
             if tenant.limits.writes_per_s and len(batch):
                 try:
@@ -139,6 +140,8 @@ class Admission:
         gate = self._gates.get(tenant.name)
         if gate is None or not tenant.limits.writes_per_s or tenant.mode("writes_per_s") is not LimitMode.ENFORCE:
             return None
+        if self._heat and self._heat.is_watched(tenant.name):
+            return None
         # Whoever has its turn may be about to give something back. This is called where nobody waits.
         if not self.is_over(tenant.name) or not gate.turn.acquire(blocking=False):
             return None
@@ -154,7 +157,7 @@ class Admission:
         finally:
             gate.turn.release()
         if self._heat:
-            self._heat.miss(tenant.name)
+            self._heat.miss(tenant.name, count)
         self._weigh(tenant.name, Lane.LIVE, count)
         self._counters.refused.labels(tenant.name, "writes-limit").inc(count)
         allowed, wait_s = tenant.limits.writes_per_s, bucket.retry_after_s(count) or _EVERY_S

@@ -1,11 +1,11 @@
-"""How many reports lines of a tenant are, as others of the last minutes were: lines of one device and time make one report.
+"""How many reports lines of a tenant are, as others of the last minutes were.
 
 It is for refusing a body that is surely too much without decoding it: a tenant that sends ten times what it may would cost
 its neighbours the decoding of nine bodies out of ten otherwise.
-Rule 1: `at_least` goes by the body that had the fewest reports for its lines, of those decoded in the last one to two
-minutes. A body that has fewer than all of them is the only kind that is taken for too much when it is not.
-Rule 2: what counts is what of a body the tenant's limit of live reports was asked about: neither backlog, nor what its
-devices' limits took away.
+A line is a report, but for those that are empty, comments, repeated or refused, for backlog, and for what devices' limits
+take away: what counts is what of a body its tenant's limit of live reports was asked about.
+Rule: `at_least` goes by the body that had the fewest reports for its lines, of those decoded in the last one to two minutes.
+A body that has fewer than all of them is the only kind that is taken for too much when it is not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _WEIGHT = 1 / 16
 
 
 class Expected:
-    """Of one tenant. For several threads: if two learn at once, one of them may not be heard."""
+    """Of one tenant. By who has its turn."""
 
     __slots__ = ("_before", "_fewest", "_since_us", "_usual")
 
@@ -38,8 +38,8 @@ class Expected:
     def at_least(self, lines: int, now_us: int) -> int:
         """How many reports so many lines are, if they are like the emptiest; 0: maybe none."""
         self._turn(now_us)
-        known = [fewest for fewest in (self._before, self._fewest) if fewest is not None]
-        return int(min(known) * lines) if known else 0
+        fewest = min((known for known in (self._before, self._fewest) if known is not None), default=0.0)
+        return max(1, int(fewest * lines)) if fewest else 0
 
     def about(self, lines: int) -> int:
         return round(self._usual * lines)

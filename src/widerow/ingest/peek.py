@@ -37,9 +37,17 @@ def first_time_us(body: bytes, *, lines: bool, encoding: str, precision: str) ->
     return int(int(found[found.lastindex or 0]) * _UNITS_US[precision])
 
 
-def begins_without_time(body: bytes) -> bool:
-    """Whether the first line surely has no time, and so has that of its arrival."""
-    return _LINE_WITHOUT_TIME.match(_start(body, "")) is not None
+def is_plain(body: bytes, *, timed: bool) -> bool:
+    """Whether there is no doubt about a first line: it has the time that was seen, or (not `timed`) surely none, and so that
+    of its arrival.
+    """
+    start = _start(body, "")
+    return b'"' not in start[: start.find(b"\n")] if timed else _LINE_WITHOUT_TIME.match(start) is not None
+
+
+def line_count(body: bytes) -> int:
+    """The lines of a body that is not packed. One in quotes counts as several."""
+    return body.count(b"\n") + (not body.endswith(b"\n")) if body else 0
 
 
 def _start(body: bytes, encoding: str) -> bytes:

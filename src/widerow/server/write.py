@@ -21,7 +21,7 @@ import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
 from widerow.ingest.bodies import media_type_of
-from widerow.ingest.peek import begins_without_time, first_time_us
+from widerow.ingest.peek import first_time_us, is_plain, line_count
 from widerow.model.errors import Refusal, Rejected, Spent
 from widerow.model.lane import Lane
 from widerow.pipeline.job import Job, Outcome
@@ -124,15 +124,16 @@ class Write:
             )
         size = max(_UNPACKED * len(body), INLINE_BYTES + 1) if packed else len(body) or 1
         # Packed ones cannot be counted here.
-        lines = body.count(b"\n") + 1 if self._kind.lines and tenant.limits.writes_per_s and not packed else 0
+        lines = line_count(body) if self._kind.lines and tenant.limits.writes_per_s and not packed else 0
         lane, is_excess = Lane.LIVE, bool(lines) and self._pipeline.is_over(tenant.name)
         if size > _PEEK_BYTES or is_excess:
             first_us = first_time_us(body, lines=self._kind.lines, encoding=packed, precision=precision)
             if first_us is not None:
                 lane = self._pipeline.lane_of(first_us)
-            is_live = lane is Lane.LIVE and (first_us is not None or begins_without_time(body))
-            if is_excess and is_live and (error := self._pipeline.turned_away(tenant, lines, len(body))):
-                return Outcome(error=error)
+            if is_excess and lane is Lane.LIVE and is_plain(body, timed=first_us is not None):
+                error = self._pipeline.turned_away(tenant, lines, len(body))
+                if error is not None:
+                    return Outcome(error=error)
         if self._completions is None or self._herald is None:
             loop = asyncio.get_running_loop()
             self._completions, self._herald = Completions(loop), Herald(loop, self._pipeline.wake)
