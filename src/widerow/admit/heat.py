@@ -124,8 +124,8 @@ class Interval:
     heavy: Mapping[str, Mapping[str, float]]
     """Reports a second of the time they are about, by tenant and device, of those that sent many."""
     guessed: frozenset[str] = frozenset()
-    """The tenants of which not all that came was looked at: what is said of their devices is what it would be if the rest was
-    like what was."""
+    """The tenants of which not all that came was looked at: what is said of their devices is as if the rest was like what
+    was."""
 
 
 _MOST_TIMES = 64.0
