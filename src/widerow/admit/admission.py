@@ -147,11 +147,12 @@ class Admission:
             return None
         try:
             now_us = self._clock.now_us()
-            fewest = gate.expected.at_least(lines, now_us) if gate.expected else 0
-            if not fewest or self._chance() < _LOOKED_AT:
+            expected = gate.expected
+            fewest = expected.at_least(lines, now_us) if expected else 0
+            if not expected or not fewest or self._chance() < _LOOKED_AT:
                 return None
             bucket = self._bucket(tenant, gate, Lane.LIVE, float(tenant.limits.writes_per_s), now_us)
-            count = max(fewest, gate.expected.about(lines)) if gate.expected else 0
+            count = max(fewest, expected.about(lines))
             if not bucket.lacks(fewest, count, now_us):
                 return None
         finally:

@@ -70,7 +70,7 @@ class Queries:
         return Budget(self.settings, tenant, turn=turn, meter=meter)
 
     def turn_away(self, tenant: Tenant) -> None:
-        """Raises `QuotaExceeded` for a question that would be refused if it began now."""
+        """Raises `QuotaExceeded` for a question of a tenant that has nothing left of what it may read."""
         if self._costs is not None:
             self._costs.turn_away(tenant)
 
