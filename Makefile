@@ -10,6 +10,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find src/widerow -name '*.py')
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Modules are compiled when they are first used: most of them never are.
+INSTALL := $(PIP) install --quiet --no-compile
 FETCHED = $${WIDEROW_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/widerow}
 # Tests mostly wait, for servers and for processes that were killed. Two files at a time, each with servers of its own.
 SIDE_BY_SIDE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
@@ -110,7 +112,7 @@ dist: setup ## Build the wheel, install it into an empty environment and run it 
 	$(BIN)/python tools/try_wheel.py dist/*.whl
 
 lock: $(VENV)/.dev ## Renew requirements/*.lock from pyproject.toml
-	$(PIP) install --quiet uv
+	$(INSTALL) uv
 	sh tools/lock.sh $(BIN)/uv
 
 clean: ## Remove what the other targets made, .venv excepted
@@ -126,12 +128,12 @@ $(VENV)/bin/python:
 
 # Only what is needed to run: half the time of a whole set-up. The package is found through PYTHONPATH.
 $(VENV)/.run: requirements/run.lock | $(VENV)/bin/python
-	$(PIP) install --quiet --require-hashes -r $<
+	$(INSTALL) --require-hashes -r $<
 	touch $@
 
 $(VENV)/.dev: requirements/dev.lock pyproject.toml | $(VENV)/.run
-	$(PIP) install --quiet --require-hashes -r $<
-	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	$(INSTALL) --require-hashes -r $<
+	$(INSTALL) --no-deps --no-build-isolation --editable .
 	touch $@
 
 # The kernels are compiled once, into __pycache__: no request and no test waits for a compiler.

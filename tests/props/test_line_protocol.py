@@ -82,13 +82,13 @@ def check(body: bytes, precision: str = "ns") -> None:
         assert set(got.batch.version_us.tolist()) <= {4_000}
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(bodies, st.sampled_from(sorted(NANOSECONDS)))
 def test_decoding_says_what_the_reference_says(body: bytes, precision: str) -> None:
     check(body, precision)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(mutated())
 def test_damaged_bodies_lose_only_their_damaged_lines(body: bytes) -> None:
     check(body)

@@ -32,13 +32,14 @@ histories = st.lists(writes | others, max_size=14)
 SMALL = RocksSettings(cache_bytes=1 << 20, write_buffer_bytes=1 << 20, reserve_bytes=0)
 
 
+@settings(max_examples=40)
 @given(histories)
 def test_rollups_are_a_function_of_raw_in_memory(history: list[Any]) -> None:
     clock = ManualClock(NOW)
     check_law(MemoryEngine(clock), clock, history)
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(histories)
 def test_rollups_are_a_function_of_raw_on_rocksdb(history: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -16,7 +16,7 @@ import pytest
 
 from .bigtable import Bigtable
 from .cache import Missing
-from .cassandra import Cassandra
+from .cassandra import FLEETING, Cassandra
 from .cluster import Cluster
 from .kafka import Kafka
 from .mosquitto import Mosquitto
@@ -26,8 +26,8 @@ T = TypeVar("T")
 
 @pytest.fixture(scope="session")
 def cassandra_server() -> Iterator[Cassandra]:
-    """A node: `cassandra_server.host`, `.port`, `.store_url(keyspace)`."""
-    with had(Cassandra) as server:
+    """A node: `cassandra_server.host`, `.port`, `.store_url(keyspace)`. It does not survive its end."""
+    with had(lambda: Cassandra(java_options=FLEETING)) as server:
         yield server
 
 

@@ -4,7 +4,7 @@ Count, extremes, first and last are equal. A sum is so to 1e-12 of the sum of th
 1e-12 of the greatest: what adding in another order can change. A quantile lies between two ranks; what the rollup says is
 within the sketch's error of what lies between the values there.
 
-Reports each 10 minutes, on every ninth day (so on every day of the week), to take half a minute. `make test-year` takes all
+Reports each 10 minutes, on every thirtieth day (so on every day of the week), to take half a minute. `make test-year` takes all
 days, and `make test-year N=60` has a report each minute.
 """
 
@@ -31,7 +31,7 @@ from widerow.schema.rollups import DAYS, HOURS, Level
 
 START_US = 1_767_225_600 * SECOND  # 2026 begins
 PACE_US = int(os.environ.get("WIDEROW_YEAR_PACE_S", "600")) * SECOND
-APART = int(os.environ.get("WIDEROW_YEAR_DAYS_APART", "14"))
+APART = int(os.environ.get("WIDEROW_YEAR_DAYS_APART", "30"))
 DEVICES = 50
 LAST_BITS = 1e-12
 TENANT = Tenant(name="acme", retention=Retention(hour_us=400 * DAY))
