@@ -83,11 +83,12 @@ class Feed:
         seconds: float | None = None,
         requests: int | None = None,
         rate: float | None = None,
+        over: threading.Event | None = None,
     ) -> FeedReport:
-        """Send until the time is over or so many requests are sent. `rate` is reports per second."""
-        if seconds is None and requests is None:
-            raise ValueError("give seconds or requests")
-        run = _Run(self, self._next, seconds, requests, rate)
+        """Send until the time is over, so many requests are sent, or it is told to end. `rate` is reports per second."""
+        if seconds is None and requests is None and over is None:
+            raise ValueError("give seconds, requests or an event that ends it")
+        run = _Run(self, self._next, seconds, requests, rate, over)
         threads = [threading.Thread(target=run.send_all, daemon=True) for _ in range(connections)]
         cpu_s = time.process_time()
         run.start()
@@ -126,11 +127,20 @@ class Feed:
 class _Run:
     """What the connections of one run share."""
 
-    def __init__(self, feed: Feed, first: int, seconds: float | None, requests: int | None, rate: float | None) -> None:
+    def __init__(
+        self,
+        feed: Feed,
+        first: int,
+        seconds: float | None,
+        requests: int | None,
+        rate: float | None,
+        over: threading.Event | None,
+    ) -> None:
         self.report = FeedReport()
         self.broken: list[Exception] = []
         self.claimed = 0
         self._feed, self._first, self._seconds, self._requests, self._rate = feed, first, seconds, requests, rate
+        self._over = over or threading.Event()
         self._lock = threading.Lock()
         self._started_s = 0.0
 
@@ -153,7 +163,7 @@ class _Run:
         with self._lock:
             number = self.claimed
             over = self._seconds is not None and max(self.elapsed_s(), self._due_s(number)) >= self._seconds
-            if over or (self._requests is not None and number >= self._requests):
+            if over or self._over.is_set() or (self._requests is not None and number >= self._requests):
                 return None
             self.claimed += 1
             return number

@@ -23,8 +23,6 @@ from bench.lib.linefeed import PATHS, Feed
 from widerow.model.times import SECOND
 from widerow.simulate.wire import Connection, Target, TransportError
 
-_REQUESTS_AT_ONCE = 4
-"""So many are sent before it looks whether it is to end."""
 QUESTION = "/v1/fleet/series?step=10s&agg=avg,max&metrics=telemetry_temp"
 
 
@@ -87,10 +85,9 @@ class Stream:
         return [threading.Thread(target=self._write, args=(over,), daemon=True), *askers]
 
     def _write(self, over: threading.Event) -> None:
-        seconds = max(0.5, _REQUESTS_AT_ONCE * self._options.lines / self._rate)
+        """Over the same connections from the first to the last, as agents do."""
         try:
-            while not over.is_set():
-                self.feed.run(connections=self._options.connections, seconds=seconds, rate=self._rate)
+            self.feed.run(connections=self._options.connections, rate=self._rate, over=over)
         except Exception as error:  # noqa: BLE001 - raised by who waits for it
             self.broken = error
             over.set()
