@@ -29,7 +29,8 @@ help: ## List the targets
 	@echo
 	@echo "  Variables: PYTHON=$(PYTHON)  PORT=$(PORT)  DATA=$(DATA)  N= (how many)  ARGS= (passed on)"
 
-setup: $(VENV)/.dev $(VENV)/.warm ## Make .venv with everything the other targets need
+setup: $(VENV)/.run ## Make .venv with everything the other targets need
+	@$(MAKE) --no-print-directory --question $(VENV)/.dev $(VENV)/.warm || $(MAKE) --no-print-directory --jobs=2 $(VENV)/.dev $(VENV)/.warm
 
 run: $(VENV)/.run $(VENV)/.warm ## Start the demo: a server and a simulated fleet (PORT=, DATA=)
 	env PYTHONPATH=src $(BIN)/python -m widerow.cli.main demo --port $(PORT) --data $(DATA) $(ARGS)

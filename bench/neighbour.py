@@ -127,9 +127,7 @@ def run(options: argparse.Namespace) -> Figures:
         bench = Bench(server, options)
         bench.part(BEYOND, min(5.0, options.seconds))  # all meet caches that are warm, and what A keeps in memory
         for number in range(options.rounds):
-            first = number % len(options.parts)
-            order = options.parts[first:] + options.parts[:first]
-            rounds.append({name: bench.part(name, options.seconds) for name in order})
+            rounds.append({name: bench.part(name, options.seconds) for name in order_of(options.parts, number)})
             print(f"round {number + 1}: {_said(rounds[-1])}", flush=True)
     for what, name in (("acks", "ack"), ("answers", "query")):
         for q, label in ((0.5, "p50"), (0.99, "p99")):
@@ -153,6 +151,15 @@ def run(options: argparse.Namespace) -> Figures:
     for line in judged({name: value for name, (value, _) in figures.found.items()}):
         print(line, flush=True)
     return figures
+
+
+def order_of(parts: tuple[str, ...], number: int) -> tuple[str, ...]:
+    """Of a round: they take turns in who is first, and every other round is the one before, backwards. A server's memory
+    grows for as long as its caches fill, so each part has to be before another about as often as after it.
+    """
+    first = number // 2 % len(parts)
+    order = parts[first:] + parts[:first]
+    return order[::-1] if number % 2 else order
 
 
 def judged(found: Mapping[str, float]) -> Iterator[str]:

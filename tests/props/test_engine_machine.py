@@ -352,7 +352,7 @@ TestMemoryMachine = MemoryMachine.TestCase
 TestMemoryMachine.settings = settings(max_examples=15, stateful_step_count=20, deadline=None, suppress_health_check=SLOW)
 
 TestRocksMachine = RocksMachine.TestCase
-TestRocksMachine.settings = settings(max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=SLOW)
+TestRocksMachine.settings = settings(max_examples=15, stateful_step_count=25, deadline=None, suppress_health_check=SLOW)
 
 TestBigtableMachine = pytest.mark.usefixtures("bigtable_host")(BigtableMachine.TestCase)
 TestBigtableMachine.settings = settings(max_examples=10, stateful_step_count=20, deadline=None, suppress_health_check=SLOW)

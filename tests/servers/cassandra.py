@@ -27,8 +27,8 @@ CommitlogSync = Literal["periodic", "batch"]
 QUICK: Final = ("-XX:TieredStopAtLevel=1",)
 """Only the quick compiler, which takes 5 s off the processor time of a start. Where speed is measured, give none."""
 FLEETING: Final = (*QUICK, "-Dcassandra.test.flush_local_schema_changes=false", "-Dcassandra.unsafesystem=true")
-"""For a node that is never started again: tables are made without being written to disk one by one, which is a quarter of the
-time of tests that make their own.
+"""For a node that is never started again: tables are made without being written to disk one by one, which is a quarter of
+the time of tests that make their own.
 """
 
 _ROW_OVERHEAD_BYTES: Final = 181

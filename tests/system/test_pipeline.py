@@ -67,19 +67,16 @@ def test_nothing_is_lost_on_the_way_to_bigtable_while_processes_die(
 
 
 def test_a_store_that_stands_still_holds_everything_up_and_loses_nothing(
-    tmp_path: Path, broker: Mosquitto, log: Kafka
+    tmp_path: Path, cassandra_server: Cassandra, broker: Mosquitto, log: Kafka
 ) -> None:
     """What waits for it waits in Kafka: the worker takes so much, and no more, and says so."""
-    name = f"works{uuid4().hex[:8]}"
+    name, store = f"works{uuid4().hex[:8]}", cassandra_server
     settings = {
         "WIDEROW_KAFKA_MAX_IN_FLIGHT_MIB": str(MAX_MIB),
         "WIDEROW_KAFKA_MAX_MESSAGE_KIB": str(MESSAGE_KIB),
         "WIDEROW_PRESSURE_STALL_S": "2",
     }
-    with (
-        had(Cassandra) as store,
-        Works(name, tmp_path, store.store_url(name), broker, log, workers=1, settings=settings) as works,
-    ):
+    with Works(name, tmp_path, store.store_url(name), broker, log, workers=1, settings=settings) as works:
         (worker,) = works.workers
         sent, span = Sent(), past(1)
         devices = Devices(broker, sent)

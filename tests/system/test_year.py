@@ -4,8 +4,8 @@ Count, extremes, first and last are equal. A sum is so to 1e-12 of the sum of th
 1e-12 of the greatest: what adding in another order can change. A quantile lies between two ranks; what the rollup says is
 within the sketch's error of what lies between the values there.
 
-Reports each 10 minutes, on every thirtieth day (so on every day of the week), to take half a minute. `make test-year` takes all
-days, and `make test-year N=60` has a report each minute.
+Reports each 10 minutes, on every thirtieth day (so on every day of the week), to take half a minute. `make test-year` takes
+all days, and `make test-year N=60` has a report each minute.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.neighbour import judged
+from bench.neighbour import BESIDE, BEYOND, PARTS, WITHIN, judged, order_of
 
 
 def found(base: str, *ratios: float) -> dict[str, float]:
@@ -28,3 +28,11 @@ def test_a_pair_that_was_not_measured_is_not_judged() -> None:
     pairs = [line.partition(":")[0] for line in judged(both) if not line.startswith(" ")]
     assert pairs == ["beyond vs beside", "beyond vs within"]
     assert list(judged(found("alone", *[1.0] * 5))) == []
+
+
+def test_a_part_is_before_another_about_as_often_as_after_it() -> None:
+    for parts, base in (((WITHIN, BESIDE, BEYOND), WITHIN), ((WITHIN, BESIDE, BEYOND), BESIDE), ((BESIDE, BEYOND), BESIDE)):
+        orders = [order_of(parts, number) for number in range(5)]
+        assert all(sorted(order) == sorted(parts) for order in orders)
+        assert sum(order.index(BEYOND) > order.index(base) for order in orders) in (2, 3)
+    assert {order_of(PARTS, number)[0] for number in range(8)} == set(PARTS), "each is first at times"
