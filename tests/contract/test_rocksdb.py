@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -103,4 +104,18 @@ def test_who_has_time_to_spare_leaves_syncing_to_others_and_not_for_ever(tmp_pat
     busy = False
     write_at_leisure(600.0)
     assert engine.db.syncs == before + 3, "nobody else did"
+    engine.close()
+
+
+def test_memory_has_the_blocks_that_were_read_in_it(tmp_path: Path) -> None:
+    text = Random(1).randbytes(100_000).hex()
+    engine = RocksEngine(tmp_path, clock=ManualClock(START_US))
+    engine.apply([SPARSE])
+    engine.write([(SPARSE, sparse_rows(SPARSE, [((*A, 1), {"x": text})], version_us=V1))])
+    engine.close()
+    engine = RocksEngine(tmp_path, clock=ManualClock(START_US))
+    engine.apply([SPARSE])
+    before = engine.stats().memory_bytes
+    assert sum(len(rows) for rows in engine.scan(SPARSE, None)) == 1
+    assert engine.stats().memory_bytes - before > 100_000
     engine.close()

@@ -328,6 +328,10 @@ class Database:
             found[table] = had[0] + file_bytes, had[1] + keys + values - _SEQUENCE_BYTES * entries
         return {table: TableSize(*size) for table, size in found.items()}
 
+    def cache_bytes(self) -> int:
+        """What the cache of blocks holds, which all families share."""
+        return int(self._cache.get_usage())
+
     def sum_property(self, name: str) -> int:
         return sum(int(f.property_int_value(name) or 0) for f in list(self._families.values()))
 

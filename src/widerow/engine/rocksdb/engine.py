@@ -311,7 +311,8 @@ class RocksEngine:
             return EngineStats(
                 disk_bytes=self.db.disk_bytes(),
                 memory_bytes=self.db.sum_property("rocksdb.cur-size-all-mem-tables")
-                + self.db.sum_property("rocksdb.estimate-table-readers-mem"),
+                + self.db.sum_property("rocksdb.estimate-table-readers-mem")
+                + self.db.cache_bytes(),
                 writes=self.db.writes,
                 syncs=self.db.syncs,
                 tables=len(self._tables),
