@@ -41,7 +41,7 @@ def mistreat(folder: Path, mode: str, cycles: int, program: list[str] | None = N
 
 
 def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
-    run = mistreat(tmp_path, "kill", 3)
+    run = mistreat(tmp_path, "kill", 5)
     assert not run.violations, report(run.violations)
     assert run.ledger.acknowledged > 100
 
