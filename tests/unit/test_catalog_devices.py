@@ -20,7 +20,7 @@ from widerow.catalog.seats import Seats
 from widerow.engine.memory import MemoryEngine
 from widerow.engine.port import Engine
 from widerow.engine.rocksdb import RocksEngine
-from widerow.engine.rows import Rows
+from widerow.engine.rows import Key, Row, Rows
 from widerow.model.arrays import Flags
 from widerow.model.device import Device, Profile
 from widerow.model.errors import Conflict, NotFound, Rejected, TenantBusy, Unavailable
@@ -28,7 +28,7 @@ from widerow.model.names import NO_NAMES, Coded, Names
 from widerow.model.tenant import LimitMode, Limits, Tenant
 from widerow.model.times import SECOND, ManualClock
 from widerow.schema.table import Table
-from widerow.schema.tables import DEVICES, TABLES
+from widerow.schema.tables import DEVICE_SEATS, DEVICES, TABLES
 
 NOW_US = 1_800_000_000_000_000
 ACME = Tenant(name="acme")
@@ -409,6 +409,46 @@ def test_nobody_is_refused_while_another_process_has_the_last_seats_in_hand(
     seats.settle("acme", taken, 1)
     assert register(devices, limited(4), "c", "e") == [KNOWN, DEVICE_LIMIT]
     assert sorted(devices.names("acme")) == ["a", "b", "c", "d"]
+
+
+class Rivals(MemoryEngine):
+    """Others change the row that counts seats first, so many times."""
+
+    winning = 0
+
+    def put_if(self, table: Table, key: Key, row: Row | None, expected: Row | None) -> bool:
+        if self.winning and table is DEVICE_SEATS:
+            self.winning -= 1
+            return False
+        return super().put_if(table, key, row, expected)
+
+
+def test_who_loses_every_race_for_a_seat_is_told_to_come_again_and_comes_seldom(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("widerow.catalog.seats.time.sleep", waits.append)
+    monkeypatch.setattr("widerow.catalog.seats.random.uniform", lambda _, longest: longest)
+    engine = Rivals(clock)
+    engine.apply(TABLES)
+    devices = sharing(engine, clock)
+    assert register(devices, limited(9), "a") == [KNOWN]
+    for in_haste, tries in ((True, 20), (False, 100)):
+        waits.clear()
+        engine.winning = tries
+        codes = codes_of(devices.register(limited(9), Names.of(["a", "b"]), in_haste=in_haste))
+        assert (codes, engine.winning, len(waits)) == ([KNOWN, SEATS_TAKEN], 0, tries - 1)
+        assert waits == sorted(waits)
+        assert waits[-1] == 0.5
+    assert register(devices, limited(9), "b") == [KNOWN]
+    taken = Seats(engine, clock, refresh_us=SECOND).take(limited(9), 1, 9, lambda: 2)
+    engine.winning = 99
+    Seats(engine, clock, refresh_us=SECOND).settle("acme", taken, 0)  # which nobody may be told to try again
+    assert engine.winning == 0
+    taken = Seats(engine, clock, refresh_us=SECOND).take(limited(9), 1, 9, lambda: 2)
+    engine.winning = 100
+    with pytest.raises(Unavailable, match="too many register devices of acme at once"):
+        Seats(engine, clock, refresh_us=SECOND).settle("acme", taken, 0)
 
 
 @pytest.mark.parametrize("tenant", [CLOSED, limited(1)])

@@ -34,7 +34,8 @@ from widerow.schema.tables import DEVICES
 
 KNOWN, UNKNOWN_DEVICE, DEVICE_LIMIT, SEATS_TAKEN = 0, 1, 2, 3
 """What `register` says of a name. Two are refusals, with the codes `unknown-device` and `device-limit`. The last one is not:
-other processes are registering devices, and have taken all places that are left; ask again in a moment.
+other processes are registering devices, and have taken all places that are left or hold up the counting; ask again in a
+moment.
 """
 
 _COLUMNS = Names.of(("body", "revision"))
@@ -297,5 +298,7 @@ def _shadowed_room(tenant: Tenant, count: int) -> int | None:
 
 
 def seats_taken(tenant: str) -> TenantBusy:
-    """What whoever wants to register a device is told while other processes have the last places in hand."""
-    return TenantBusy(f"other processes are registering devices of {tenant}, which is close to limits.devices: try again")
+    """What whoever wants to register a device is told while other processes have the last places in hand, or the row that
+    counts them.
+    """
+    return TenantBusy(f"other processes are registering devices of {tenant}, which has limits.devices: try again")

@@ -27,10 +27,17 @@ from widerow.model.tenant import Tenant
 from widerow.model.times import MINUTE, Clock
 from widerow.schema.tables import DEVICE_SEATS
 
-_TRIES = 100
+_TRIES, _TRIES_IN_HASTE = 100, 20
+"""How often a row that others changed meanwhile is read and written again: for about 20 s, and for 2 s where everybody else
+waits meanwhile.
+"""
+_WIDEST_S = 0.5
+"""Between tries. A conditional write of a row that many write costs a shared store several turns between its nodes, and all
+but one of them are in vain: who has lost often comes seldom, so that somebody gets through.
+"""
 _WAITS, _WAITS_IN_HASTE = 40, 8
 """How often somebody who wants more seats than are free looks again whether others have settled theirs: for about 0.7 s, and
-for 0.04 s where everybody else waits meanwhile.
+for 0.04 s in haste.
 """
 _LOST_US = MINUTE
 """A process that has not said for so long what became of its seats is dead, or has lost the store."""
@@ -59,6 +66,9 @@ class _Seats(msgspec.Struct, frozen=True):
     def free(self, allowed: int) -> int:
         return max(0, allowed - self.count - sum(taken.seats for taken in self.open.values()))
 
+    def is_contested(self, wanted: int, allowed: int) -> bool:
+        return bool(self.open) and self.free(allowed) < wanted
+
 
 @dataclass(frozen=True, slots=True)
 class Taken:
@@ -67,7 +77,7 @@ class Taken:
     id: str
     seats: int
     contested: bool = False
-    """There are fewer than were wanted, but others have taken some that they may give back."""
+    """There are fewer than were wanted, but others have taken some that they may give back, or were faster every time."""
 
 
 class Seats:
@@ -78,30 +88,32 @@ class Seats:
 
     def take(self, tenant: Tenant, wanted: int, allowed: int, stored: Callable[[], int], *, in_haste: bool = False) -> Taken:
         """As many seats of `wanted` as there are. `stored` counts the devices that are in the store; it is asked seldom."""
-        waits = _WAITS_IN_HASTE if in_haste else _WAITS
-        for _ in _tries(tenant.name):
+        waits = iter(range(_WAITS_IN_HASTE if in_haste else _WAITS))
+        for _ in _tries(_TRIES_IN_HASTE if in_haste else _TRIES):
             row, seats = self._read(tenant.name)
+            while seats and not self._is_due(seats, tenant, wanted, allowed) and seats.is_contested(wanted, allowed):
+                wait = next(waits, None)
+                if wait is None:
+                    break
+                _pause(min(0.05, 0.002 * (wait + 1)))  # who has the last seats may give some back in a moment
+                row, seats = self._read(tenant.name)
             if seats is None or self._is_due(seats, tenant, wanted, allowed):
                 self._recount(tenant, row, seats, stored)
                 continue
-            granted = min(wanted, seats.free(allowed))
-            contested = granted < wanted and bool(seats.open)
-            if contested and waits:
-                waits -= 1
-                continue  # who has the last seats may give some back in a moment
+            granted, contested = min(wanted, seats.free(allowed)), seats.is_contested(wanted, allowed)
             if not granted:
                 return Taken("", 0, contested)
             taken = Taken(secrets.token_hex(8), granted, contested)
             opened = {**seats.open, taken.id: _Open(granted, self._clock.now_us())}
             if self._put(tenant.name, row, msgspec.structs.replace(seats, open=opened)):
                 return taken
-        raise AssertionError("the tries end with an error")
+        return Taken("", 0, contested=True)
 
     def settle(self, tenant: str, taken: Taken, used: int) -> None:
         """So many of the seats that were taken have a device now; the others are free again."""
         if not taken.seats:
             return
-        for _ in _tries(tenant):
+        for _ in _tries_or_fails(tenant):
             row, seats = self._read(tenant)
             if seats is None:  # the tenant was deleted meanwhile
                 return
@@ -115,14 +127,14 @@ class Seats:
 
     def give_back(self, tenant: str, count: int) -> None:
         """So many devices are no more."""
-        for _ in _tries(tenant):
+        for _ in _tries_or_fails(tenant):
             row, seats = self._read(tenant)
             if seats is None or self._put(tenant, row, msgspec.structs.replace(seats, count=max(0, seats.count - count))):
                 return
 
     def forget(self, tenant: str) -> None:
         """The tenant is no more."""
-        for _ in _tries(tenant):
+        for _ in _tries_or_fails(tenant):
             row, _ = self._read(tenant)
             if row is None or self._engine.put_if(DEVICE_SEATS, (tenant,), None, row):
                 return
@@ -154,10 +166,20 @@ class Seats:
         return self._engine.put_if(DEVICE_SEATS, (tenant,), {"body": msgspec.json.encode(seats).decode()}, before)
 
 
-def _tries(tenant: str) -> Iterator[int]:
-    """Some, each a little later than the one before. Raises Unavailable in the end."""
-    for number in range(_TRIES):
+def _tries(most: int) -> Iterator[int]:
+    """So many, each after a longer rest than the one before."""
+    for number in range(most):
         if number:
-            time.sleep(random.uniform(0, min(0.05, 0.002 * number)))  # noqa: S311 - spread
+            _pause(min(_WIDEST_S, 0.01 * 1.3**number))
         yield number
+
+
+def _tries_or_fails(tenant: str) -> Iterator[int]:
+    """Raises Unavailable in the end."""
+    yield from _tries(_TRIES)
     raise Unavailable(f"too many register devices of {tenant} at once: try again")
+
+
+def _pause(longest_s: float) -> None:
+    """Of any length up to it, so that those who met do not meet again."""
+    time.sleep(random.uniform(0, longest_s))  # noqa: S311 - spread
