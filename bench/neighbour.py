@@ -10,7 +10,9 @@ acknowledgements and answers, and the server's memory. Reports of both are about
 Beyond against beside is what a server lets a tenant's excess do to another, where both have the same machine to share with
 who sends it; beside against within is what sending does to that machine; within against alone is what A has a right to.
 A heavy question of A is answered every few seconds, and B's slow moments are mostly then: a part of 20 s holds a handful of
-them, and its percentile is as uncertain as that. `--parts within,beyond --seconds 60` has more of them.
+them, and its percentile is as uncertain as that. `--parts within,beyond --seconds 60` has more of them. A shared machine is
+faster in one minute than in the next, by more than what is looked for; so the parts of a round are measured in blocks, which
+alternate.
 Anything but a full acknowledgement or answer for B ends the benchmark with an error.
 At the end it says of each figure whether it is as wanted: acknowledgements and answers within 15% of what they are without
 the excess, memory within 5%.
@@ -26,6 +28,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -82,6 +85,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--noisy-questions", type=float, default=5, help="heavy questions a second of A; 0: none")
     parser.add_argument("--noisy-hours", type=float, default=0.1, help="of reports each 10 s that A has and asks for")
     parser.add_argument("--seconds", type=float, default=30.0, help="of each part of a round")
+    parser.add_argument("--blocks", type=int, default=1, help="of which a part consists, and which alternate")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--parts", type=_parts, default=PARTS, help="of a round, with commas between; beyond is one of them")
     parser.add_argument(
@@ -119,6 +123,15 @@ class _Part:
     is_calm: bool = True
     """Whether there were others."""
 
+    def merge(self, other: _Part) -> None:
+        """More of the same."""
+        self.acks.merge(other.acks)
+        self.answers.merge(other.answers)
+        self.rss_mib = max(self.rss_mib, other.rss_mib)
+        self.noisy = added(self.noisy, other.noisy)
+        self.left_out += other.left_out
+        self.is_calm = self.is_calm and other.is_calm
+
 
 def run(options: argparse.Namespace) -> Figures:
     figures = Figures("neighbour", vars(options))
@@ -127,7 +140,7 @@ def run(options: argparse.Namespace) -> Figures:
         bench = Bench(server, options)
         bench.part(BEYOND, min(5.0, options.seconds))  # all meet caches that are warm, and what A keeps in memory
         for number in range(options.rounds):
-            rounds.append({name: bench.part(name, options.seconds) for name in order_of(options.parts, number)})
+            rounds.append(bench.round(number))
             print(f"round {number + 1}: {_said(rounds[-1])}", flush=True)
     for what, name in (("acks", "ack"), ("answers", "query")):
         for q, label in ((0.5, "p50"), (0.99, "p99")):
@@ -154,12 +167,20 @@ def run(options: argparse.Namespace) -> Figures:
 
 
 def order_of(parts: tuple[str, ...], number: int) -> tuple[str, ...]:
-    """Of a round: they take turns in who is first, and every other round is the one before, backwards. A server's memory
-    grows for as long as its caches fill, so each part has to be before another about as often as after it.
+    """Of a round's blocks: they take turns in who is first, and every other time is the one before, backwards. A server's
+    memory grows for as long as its caches fill, so each part has to be before another about as often as after it.
     """
     first = number // 2 % len(parts)
     order = parts[first:] + parts[:first]
     return order[::-1] if number % 2 else order
+
+
+def added(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """What A met with in both, as `bench.lib.noisy` tells it."""
+    if not one or not other:
+        return dict(one or other)
+    counts = {what: dict(Counter(one[what]) + Counter(other[what])) for what in ("writes", "questions")}
+    return {"wall_s": one["wall_s"] + other["wall_s"], "lines": one["lines"], **counts}
 
 
 def judged(found: Mapping[str, float]) -> Iterator[str]:
@@ -249,6 +270,14 @@ class Bench:
         content: dict[str, Any] = json.loads(answer.body)
         return content
 
+    def round(self, number: int) -> dict[str, _Part]:
+        blocks = self._options.blocks
+        parts = {name: _Part() for name in self._options.parts}
+        for block in range(number * blocks, (number + 1) * blocks):
+            for name in order_of(self._options.parts, block):
+                parts[name].merge(self.part(name, self._options.seconds / blocks))
+        return parts
+
     # -- one part of a round
 
     def part(self, name: str, seconds: float) -> _Part:
@@ -269,9 +298,7 @@ class Bench:
             self._measure_slice(one, seconds / wanted)
             (taken_away if taken.is_much() else calm).append(one)
         for one in calm or taken_away:
-            part.acks.merge(one.acks)
-            part.answers.merge(one.answers)
-            part.rss_mib = max(part.rss_mib, one.rss_mib)
+            part.merge(one)
         part.left_out, part.is_calm = len(taken_away), bool(calm)
 
     def _measure_slice(self, part: _Part, seconds: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.neighbour import BESIDE, BEYOND, PARTS, WITHIN, judged, order_of
+from bench.neighbour import BESIDE, BEYOND, PARTS, WITHIN, added, judged, order_of
 
 
 def found(base: str, *ratios: float) -> dict[str, float]:
@@ -36,3 +36,10 @@ def test_a_part_is_before_another_about_as_often_as_after_it() -> None:
         assert all(sorted(order) == sorted(parts) for order in orders)
         assert sum(order.index(BEYOND) > order.index(base) for order in orders) in (2, 3)
     assert {order_of(PARTS, number)[0] for number in range(8)} == set(PARTS), "each is first at times"
+
+
+def test_what_the_other_met_with_in_several_blocks_is_added_up() -> None:
+    one = {"wall_s": 10.0, "lines": 100, "writes": {"204": 3, "429": 5}, "questions": {"200": 1}}
+    other = {"wall_s": 20.0, "lines": 100, "writes": {"429": 7}, "questions": {}}
+    both = {"wall_s": 30.0, "lines": 100, "writes": {"204": 3, "429": 12}, "questions": {"200": 1}}
+    assert (added(one, other), added({}, one), added(one, {})) == (both, one, one)

@@ -196,6 +196,19 @@ def test_others_give_way_to_live_reports_that_are_urgent() -> None:
     assert not site.pressure.is_busy()
 
 
+def test_others_give_way_for_a_moment_to_what_is_not_known_yet() -> None:
+    site = Site()
+    site.pressure.knock()
+    site.now_s += 0.0015
+    assert site.pressure.is_live()
+    assert not site.pressure.is_busy(), "it may be a question, or nothing"
+    site.pressure.knock()
+    site.now_s += 0.0015
+    assert site.pressure.is_live()
+    site.now_s += 0.001
+    assert not site.pressure.is_live(), "nobody has to say what became of it"
+
+
 def test_a_tenant_has_half_of_the_room_for_backlog_however_it_was_found_out() -> None:
     site, half = Site(), 25
     site.pressure.admit(half - 5, Lane.BACKFILL, "acme")

@@ -28,6 +28,8 @@ from widerow.ops.courtesy import LEAVING_S
 _LOOK_S = 0.25
 """Who takes a permit looks at the health as well, this often at most."""
 _RATE_S = 2.0
+_UNKNOWN_S = 0.002
+"""What has come is known, or was refused, by then; or something else came."""
 _BUSY_S = 0.25
 """Where no live report came for so long, none are expected."""
 _SHORTEST_RETRY_S, _LONGEST_RETRY_S = 1.0, 60.0
@@ -117,7 +119,7 @@ class Pressure:
             Lane.BACKFILL: _Held(settings.max_backfill_bytes, "backfill.max_in_flight_mib"),
         }
         self._lock = threading.Lock()
-        self._leaving_until_s = 0.0
+        self._leaving_until_s = self._unknown_until_s = 0.0
         self._healthy = True
         self._reasons: list[str] = []
         self._trouble_was = ""
@@ -125,6 +127,12 @@ class Pressure:
         self._failures = 0
         for event in ("degraded", "recovered", "store-failed", *(f"refused-{lane.value}" for lane in Lane)):
             counters.pressure_events.labels(event)  # there from the start, at 0
+
+    def knock(self) -> None:
+        """Something has come of which nobody knows yet what it is, or whose. Others give way until that is known: whatever
+        comes after it has to wait for that, too. By the thread that will find out.
+        """
+        self._unknown_until_s = self._clock_s() + _UNKNOWN_S
 
     # -- permits
 
@@ -254,8 +262,10 @@ class Pressure:
         return self._lanes[Lane.LIVE].urgent > 0 or self._clock_s() < self._leaving_until_s + _BUSY_S
 
     def is_live(self) -> bool:
-        """Whether somebody waits for a live report to be acknowledged to whom others give way, or did a moment ago."""
-        return self._lanes[Lane.LIVE].urgent > 0 or self._clock_s() < self._leaving_until_s
+        """Whether somebody waits for a live report to be acknowledged to whom others give way, or did a moment ago; or may
+        be about to (`knock`).
+        """
+        return self._lanes[Lane.LIVE].urgent > 0 or self._clock_s() < max(self._leaving_until_s, self._unknown_until_s)
 
     def has_backlog(self) -> bool:
         """Whether backlog was taken in that is not answered."""

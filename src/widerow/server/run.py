@@ -22,6 +22,7 @@ from pathlib import Path
 
 import uvicorn
 import uvloop
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from widerow.config import Http
 from widerow.model.errors import ConfigError
@@ -136,8 +137,10 @@ async def _serve(
     on_ready: Callable[[str], None],
     stop: threading.Event,
 ) -> None:
-    http = front.service.config.http
-    servers = [_Server(_config(app, None if local else http)) for app, (_, local) in zip(apps, listeners, strict=True)]
+    http, knock = front.service.config.http, front.service.pipeline.pressure.knock
+    servers = [
+        _Server(_config(app, knock, None if local else http)) for app, (_, local) in zip(apps, listeners, strict=True)
+    ]
     loop = asyncio.get_running_loop()
     if front.service.config.pipeline.share_core:  # after the apps, whose threads may run anywhere
         stay_on(shared_core(allowed_cores()))
@@ -191,12 +194,23 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _config(app: App, tls: Http | None) -> uvicorn.Config:
+def _protocol(knock: Callable[[], None]) -> type[HttpToolsProtocol]:
+    """Uvicorn's, that says when something comes, before anything else is done about it."""
+
+    class Announcing(HttpToolsProtocol):
+        def data_received(self, data: bytes) -> None:
+            knock()
+            super().data_received(data)
+
+    return Announcing
+
+
+def _config(app: App, knock: Callable[[], None], tls: Http | None) -> uvicorn.Config:
     """`tls`: with the certificate of this, if it names one."""
     return uvicorn.Config(
         app,
         loop="none",
-        http="httptools",
+        http=_protocol(knock),
         ws="none",
         interface="asgi3",
         lifespan="off",
