@@ -98,7 +98,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     options.noisy_devices = options.limit * INTERVAL_US // SECOND
     if options.quick:
-        options.seconds, options.rounds, options.noisy_hours = 5.0, 1, 0.01
+        options.seconds, options.rounds, options.noisy_hours, options.cost_limit = 5.0, 1, 0.01, 5_000
     return options
 
 
