@@ -7,8 +7,8 @@ had least, and what waits grows older meanwhile. While others wait one tenant ha
 Rule 3: what is worked on looks up between one read and the next (`tick`), and pauses if it is another's turn. It keeps its
 thread and what it has read; so of one tenant, and in all, only so many are begun.
 Rule 4: long ones give way (`ops.courtesy`): while a live report waits to be acknowledged, or something short is worked on,
-and until its answer has left, they rest after each small step, up to four times as long as they worked. It is their time,
-and counts as such.
+and until its answer has left, or while it is not known what has come, they rest after each small step, up to four times as
+long as they worked. It is their time, and counts as such.
 Rule 5: lines are bounded in length and in time. Who finds its line full, or has waited for `max_wait_s` in all, is refused
 (`QueryBusy`), and told when to come again.
 Nothing here runs anything: whoever asks says what is to be done when its turn has come.

@@ -28,8 +28,8 @@ from widerow.model.times import MINUTE, Clock
 from widerow.schema.tables import DEVICE_SEATS
 
 _TRIES, _TRIES_IN_HASTE = 100, 20
-"""How often a row that others changed meanwhile is read and written again: for about 20 s, and for 2 s where everybody else
-waits meanwhile.
+"""How often a row that others changed meanwhile is read and written again: with rests of about 20 s in all, and of 2 s where
+everybody else waits meanwhile.
 """
 _WIDEST_S = 0.5
 """Between tries. A conditional write of a row that many write costs a shared store several turns between its nodes, and all
