@@ -93,7 +93,7 @@ def config_at(folder: Path) -> Config:
 
 ENGINES = ("rocksdb", "cassandra", "bigtable")
 
-ABOUT_HTTP = ("test_http_bad_input", "test_http_influx", "test_http_security")
+ABOUT_HTTP = ("test_http_bad_input", "test_http_influx", "test_http_put_off", "test_http_security")
 """Tests of what happens before a store is asked: on one engine, or on all of them by `make test-everywhere`."""
 
 

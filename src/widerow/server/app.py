@@ -26,8 +26,9 @@ from widerow.model.errors import NotFound, QuotaExceeded, Rejected
 from widerow.server.audit import answered
 from widerow.server.auth import Auth, allow
 from widerow.server.call import Answer, Call, Front, Query, negotiate
+from widerow.server.connection import read_later
 from widerow.server.desk import Desk
-from widerow.server.failures import MethodNotAllowed, failure
+from widerow.server.failures import TOO_MUCH, MethodNotAllowed, failure
 from widerow.server.intake import Intake, Limit
 from widerow.server.routes import ROUTES
 from widerow.server.table import Handler, Route
@@ -111,6 +112,8 @@ class App:
             response.raw_headers = list(failed.headers)
         seconds = perf_counter() - started
         self._tally.answered(route.id if route else _NO_ROUTE, response.status_code, seconds)
+        if response.status_code == TOO_MUCH:
+            read_later(scope)
         response.raw_headers += [timing(seconds), (b"cache-control", b"no-store")]
         await response(scope, receive, send)
 

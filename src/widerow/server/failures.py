@@ -42,6 +42,8 @@ from widerow.model.errors import (
 log = logging.getLogger(__name__)
 
 JSON_TYPE = b"application/json"
+TOO_MUCH = 429
+"""A limit of the tenant's or the device's is spent: this is the sender's own doing."""
 Header = tuple[bytes, bytes]
 
 
@@ -75,10 +77,10 @@ STATUSES: tuple[tuple[type[WiderowError], int], ...] = (
     (Conflict, 409),
     (TooLarge, 413),
     (Unsupported, 415),
-    (QuotaExceeded, 429),
+    (QuotaExceeded, TOO_MUCH),
     (Rejected, 400),
     (Stalled, 408),
-    (TenantBusy, 429),
+    (TenantBusy, TOO_MUCH),
     (StorageFull, 507),
     (Overloaded, 503),
     (Unavailable, 503),

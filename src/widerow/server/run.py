@@ -29,6 +29,7 @@ from widerow.model.errors import ConfigError
 from widerow.ops.cores import allowed_cores, shared_core, stay_on
 from widerow.server.app import App
 from widerow.server.call import Front
+from widerow.server.connection import connection_class
 from widerow.server.rates import Rates
 from widerow.server.routes import ROUTES
 from widerow.server.table import Route
@@ -137,9 +138,10 @@ async def _serve(
     on_ready: Callable[[str], None],
     stop: threading.Event,
 ) -> None:
-    http, knock = front.service.config.http, front.service.pipeline.pressure.knock
+    service, http = front.service, front.service.config.http
+    connection = connection_class(service.pipeline.pressure.knock, service.turns.is_urgent)
     servers = [
-        _Server(_config(app, knock, None if local else http)) for app, (_, local) in zip(apps, listeners, strict=True)
+        _Server(_config(app, connection, None if local else http)) for app, (_, local) in zip(apps, listeners, strict=True)
     ]
     loop = asyncio.get_running_loop()
     if front.service.config.pipeline.share_core:  # after the apps, whose threads may run anywhere
@@ -194,23 +196,12 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _protocol(knock: Callable[[], None]) -> type[HttpToolsProtocol]:
-    """Uvicorn's, that says when something comes, before anything else is done about it."""
-
-    class Announcing(HttpToolsProtocol):
-        def data_received(self, data: bytes) -> None:
-            knock()
-            super().data_received(data)
-
-    return Announcing
-
-
-def _config(app: App, knock: Callable[[], None], tls: Http | None) -> uvicorn.Config:
+def _config(app: App, connection: type[HttpToolsProtocol], tls: Http | None) -> uvicorn.Config:
     """`tls`: with the certificate of this, if it names one."""
     return uvicorn.Config(
         app,
         loop="none",
-        http=_protocol(knock),
+        http=connection,
         ws="none",
         interface="asgi3",
         lifespan="off",

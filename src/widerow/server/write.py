@@ -29,7 +29,8 @@ from widerow.pipeline.origin import LINE_TYPE, Origin
 from widerow.pipeline.pipeline import INLINE_BYTES
 from widerow.server.auth import WRITERS, Auth, allow
 from widerow.server.completions import Completions, Herald
-from widerow.server.failures import JSON_TYPE, Failure, failure, influx, ours, retry_after, spent_fields
+from widerow.server.connection import read_later
+from widerow.server.failures import JSON_TYPE, TOO_MUCH, Failure, failure, influx, ours, retry_after, spent_fields
 from widerow.server.intake import Intake
 from widerow.server.tally import Tally, timing
 from widerow.service import Service
@@ -83,6 +84,8 @@ class Write:
             answer = failure(error, self._shape)
         seconds = perf_counter() - started
         self._tally.answered(self._route, answer.status, seconds)
+        if answer.status == TOO_MUCH:
+            read_later(scope)
         await send({"type": "http.response.start", "status": answer.status, "headers": [*answer.headers, timing(seconds)]})
         await send({"type": "http.response.body", "body": answer.body} if answer.body else _END)
 
@@ -178,10 +181,10 @@ class Write:
         too_much = not outcome.accepted and len(waits) == len(outcome.refusals)
         if self._kind.lines:
             answer = failure(partial_write(outcome), influx)
-            status = 429 if too_much else answer.status
+            status = TOO_MUCH if too_much else answer.status
             headers, body = answer.headers, answer.body
         else:
-            status = 207 if outcome.accepted else 429 if too_much else 422
+            status = 207 if outcome.accepted else TOO_MUCH if too_much else 422
             body = msgspec.json.encode(refused(outcome))
             headers = [(b"content-type", JSON_TYPE), (b"content-length", b"%d" % len(body))]
         if waits:
