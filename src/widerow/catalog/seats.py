@@ -90,13 +90,7 @@ class Seats:
         """As many seats of `wanted` as there are. `stored` counts the devices that are in the store; it is asked seldom."""
         waits = iter(range(_WAITS_IN_HASTE if in_haste else _WAITS))
         for _ in _tries(_TRIES_IN_HASTE if in_haste else _TRIES):
-            row, seats = self._read(tenant.name)
-            while seats and not self._is_due(seats, tenant, wanted, allowed) and seats.is_contested(wanted, allowed):
-                wait = next(waits, None)
-                if wait is None:
-                    break
-                _pause(min(0.05, 0.002 * (wait + 1)))  # who has the last seats may give some back in a moment
-                row, seats = self._read(tenant.name)
+            row, seats = self._awaited(tenant, wanted, allowed, waits)
             if seats is None or self._is_due(seats, tenant, wanted, allowed):
                 self._recount(tenant, row, seats, stored)
                 continue
@@ -138,6 +132,19 @@ class Seats:
             row, _ = self._read(tenant)
             if row is None or self._engine.put_if(DEVICE_SEATS, (tenant,), None, row):
                 return
+
+    def _awaited(self, tenant: Tenant, wanted: int, allowed: int, waits: Iterator[int]) -> tuple[Row | None, _Seats | None]:
+        """What is stored, as soon as it is to be counted anew, or nobody has seats in hand any more that are wanted: who has
+        the last ones may give some back in a moment. Or, after so many waits, as it is.
+        """
+        while True:
+            row, seats = self._read(tenant.name)
+            if seats is None or not seats.is_contested(wanted, allowed) or self._is_due(seats, tenant, wanted, allowed):
+                return row, seats
+            wait = next(waits, None)
+            if wait is None:
+                return row, seats
+            _pause(min(0.05, 0.002 * (wait + 1)))
 
     def _is_due(self, seats: _Seats, tenant: Tenant, wanted: int, allowed: int) -> bool:
         now_us = self._clock.now_us()
