@@ -86,6 +86,12 @@ class Server:
     def connection(self, token: str | None = None) -> Connection:
         return Connection(Target.of(self.url), {"Authorization": f"Bearer {self.read_token if token is None else token}"})
 
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise RuntimeError("the server is not running")
+        return self._process.pid
+
     def cpu_s(self) -> float:
         """User and system time of all its threads so far."""
         fields = self._proc("stat").rpartition(")")[2].split()
@@ -148,9 +154,7 @@ class Server:
         return (done.stdout.strip().splitlines() or [""])[-1]
 
     def _proc(self, name: str) -> str:
-        if self._process is None:
-            raise RuntimeError("the server is not running")
-        return Path(f"/proc/{self._process.pid}/{name}").read_text()
+        return Path(f"/proc/{self.pid}/{name}").read_text()
 
     def _log_tail(self) -> str:
         return (self._folder / "serve.log").read_text(errors="replace")[-3000:]
