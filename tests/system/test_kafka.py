@@ -34,7 +34,7 @@ from widerow.ingest.kafka.send import Sender
 from widerow.model.arrays import Bytes
 from widerow.model.batch import Report, batch_of
 from widerow.model.device import Device
-from widerow.model.errors import ConfigError, Unavailable, WiderowError
+from widerow.model.errors import ConfigError, StoreUnavailable, Unavailable, WiderowError
 from widerow.model.names import Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, HOUR, MS, SECOND, TimeSpan, format_time
@@ -137,8 +137,8 @@ def test_without_a_broker_nothing_is_acknowledged_and_with_one_again_everything_
         kafka.kill()
         try:
             outcomes = path.send([[path.report("d", 2), path.report("e", 2)], [path.report("f", 2)]])
-            assert {type(outcome.error) for outcome in outcomes} == {Unavailable}
-            failures = path.counters.commit_failures.labels("unavailable")  # what /health/ready goes by
+            assert {type(outcome.error) for outcome in outcomes} == {StoreUnavailable}
+            failures = path.counters.commit_failures.labels("store-unavailable")  # what /health/ready goes by
             until(lambda: failures._value.get() >= 1)
         finally:
             kafka.start()
@@ -150,7 +150,7 @@ def test_a_producer_that_has_failed_for_good_fails_what_it_has_and_another_takes
 
         def check_it_fails_once() -> None:
             (outcome,) = path.send([[path.report("d", 1)]], timeout_s=10)
-            assert (type(outcome.error), outcome.accepted) == (Unavailable, 0)
+            assert (type(outcome.error), outcome.accepted) == (StoreUnavailable, 0)
             assert path.send([[path.report("d", 2)]])[0].accepted == 1
 
         assert path.send([[path.report("d", 0)]])[0].accepted == 1
@@ -169,7 +169,7 @@ def test_producers_that_fail_one_after_the_other_are_replaced_once_a_second(kafk
         fail_for_good(sender.producer)
         sender.send("nowhere", b"value", b"key", told.append, sender.deadline_s())
     assert time.monotonic() - began_s >= 2
-    assert [type(word) for word in told] == [Unavailable] * 3
+    assert [type(word) for word in told] == [StoreUnavailable] * 3
     sender.close()
 
 

@@ -123,6 +123,7 @@ def test_nobody_there_and_no_answer_in_time() -> None:
         errors.Unavailable("later", retry_after_s=3),
         errors.Overloaded("full"),
         errors.TenantBusy("busy"),
+        errors.StoreUnavailable("gone"),
         errors.StorageFull("full"),
         errors.NotTheWriter("another"),
     ],
@@ -133,7 +134,7 @@ def test_an_error_arrives_as_what_it_was(error: WiderowError) -> None:
     arrived = failure(httpx.Response(sent.status, content=sent.body))
     assert isinstance(error, type(arrived))
     assert type(arrived).__module__ == errors.__name__
-    assert (arrived.code, str(arrived)) == (error.code, str(error))
+    assert (arrived.code, str(arrived)) == (error.code, str(failures.told(error)))
     assert vars(arrived) == {**vars(error), "code": error.code}
 
 

@@ -15,7 +15,9 @@ import pytest
 import typer.main
 from prometheus_client import Counter, Gauge, Histogram
 
+from widerow.catalog.catalog import CatalogSettings
 from widerow.cli.main import app
+from widerow.cli.token import revoke
 from widerow.config import Config
 from widerow.engine.rocksdb import RocksEngine
 from widerow.model.batch import Report, batch_of
@@ -46,6 +48,19 @@ def first_cells(text: str) -> list[str]:
 def section(text: str, title: str) -> str:
     """A second-level section of a page."""
     return re.split(r"^## ", text.split(f"\n## {title}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+# -- promises
+
+
+def test_wherever_revoking_a_token_is_explained_its_delay_is_said_in_seconds() -> None:
+    delay = f"within {CatalogSettings().token_refresh_us // SECOND} seconds"
+    commands = page("reference/cli.md").split("### `widerow token revoke`")[1].split("\n## ")[0]
+    route = page("reference/http.md").split("### `DELETE /v1/admin/tokens/{id}`")[1].split("\n### ")[0]
+    guide = section(page("guides/operating.md"), "Tenants and tokens")
+    openapi = next(route.doc for route in ROUTES if route.summary == "Revoke a token")
+    for text in (commands, route, guide, openapi, str(revoke.__doc__)):
+        assert delay in " ".join(text.split())
 
 
 # -- settings

@@ -99,7 +99,7 @@ def revoke(
     token_id: Annotated[str, typer.Argument(metavar="ID", help="From `widerow token list`.", show_default=False)],
     tenant: OfTenant = None,
 ) -> None:
-    """Make a token worthless, at once.
+    """Revoke a token: other processes of a shared store refuse it within 5 seconds.
 
     Example: widerow token revoke 3f9a0c1d2e4b5a67
     """

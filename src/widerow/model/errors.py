@@ -11,7 +11,8 @@
     |   +-- TenantBusy        too much of this tenant is in flight; others are served
     |   |   +-- QueryBusy     the same of its questions
     |   +-- Stalled           the body of a request did not go on
-    |   +-- StorageFull       the disk is
+    |   +-- StoreUnavailable  the store, or Kafka before it, did not do what was asked
+    |   |   +-- StorageFull     the disk is full
     |   +-- NotTheWriter      the store is another process's to write to
     +-- Corrupt         stored bytes are not what was written
     +-- ConfigError     a setting is wrong; the process does not start
@@ -170,10 +171,21 @@ class Stalled(Unavailable):
     code = "body-timeout"
 
 
-class StorageFull(Unavailable):
+class StoreUnavailable(Unavailable):
+    """The store, or Kafka before it, did not do what was asked. The text may be the driver's and name addresses: it is for the
+    log. Callers read `public` and the id of their request.
+    """
+
+    code = "store-unavailable"
+    public = "the store does not answer"
+    request_id = ""
+
+
+class StorageFull(StoreUnavailable):
     """The disk has no room. Writing resumes by itself when there is."""
 
     code = "storage-full"
+    public = "the store has no room"
 
 
 class NotTheWriter(Unavailable):

@@ -15,6 +15,7 @@ from widerow.model.times import format_time
 from widerow.model.token import Role
 from widerow.server.call import Answer, Call, list_answer
 from widerow.server.devices import page_size
+from widerow.server.failures import told
 from widerow.server.table import Handler, Route
 
 _MOST_READ = 1 << 20
@@ -28,7 +29,7 @@ def answered(route: Route, handler: Handler, call: Call) -> Answer:
     try:
         answer = handler(call)
     except WiderowError as error:
-        _record(route, call, error.code, None, str(error))
+        _record(route, call, error.code, None, str(told(error)))
         raise
     except BaseException:
         _record(route, call, "internal", None, "it failed unexpectedly")

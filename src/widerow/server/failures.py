@@ -1,7 +1,7 @@
 """Errors as HTTP answers.
 
 Rule 1: one table says which error has which status. What is not in it is a fault of ours: 500, a traceback in the log, and
-no internals in the answer.
+no internals in the answer. Nor has it the words of a store's driver: the log has them, with the id that the caller is given.
 Rule 2: every error has the same body, `{"error": {"code", "message", ...}}`; a spent limit adds its name, value, use and
 when to try again. On the routes of InfluxDB the body is the one its clients read.
 Rule 3: nothing that helps when it is sent again is answered to them with 408: Telegraf drops what got a 4xx other than 413
@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,7 @@ from widerow.model.errors import (
     Spent,
     Stalled,
     StorageFull,
+    StoreUnavailable,
     TenantBusy,
     TooLarge,
     Unauthorized,
@@ -121,6 +123,8 @@ def ours(_status: int, error: WiderowError) -> Any:
         fields |= {"limit": error.limit, "allowed": error.allowed, "seen": error.seen}
     if isinstance(error, ConfirmationNeeded):
         fields["goes"] = error.goes
+    if isinstance(error, StoreUnavailable):
+        fields["request_id"] = error.request_id
     if isinstance(error, (QuotaExceeded, Unavailable)):
         fields["retry_after_s"] = error.retry_after_s
     return {"error": fields}
@@ -143,6 +147,20 @@ def influx(status: int, error: WiderowError) -> Any:
     return {"code": _INFLUX_CODES.get(status, "internal error"), "message": str(error), "error": str(error)}
 
 
+def told(error: WiderowError) -> WiderowError:
+    """What a caller may read of an error. Requests that fail of the same error share its id, and one line of the log."""
+    if not isinstance(error, StoreUnavailable):
+        return error
+    request_id = secrets.token_hex(8)
+    if vars(error).setdefault("request_id", request_id) == request_id:
+        log.warning("request %s: %s: %s", request_id, error.code, error)
+    public = type(error)(
+        f"{error.public}; the server's log says more of request {error.request_id}", retry_after_s=error.retry_after_s
+    )
+    public.request_id = error.request_id
+    return public
+
+
 def failure(error: BaseException, shape: Shape = ours) -> Failure:
     """What to answer when that was raised. A request is cancelled when the server stops and will not wait for it."""
     if isinstance(error, asyncio.CancelledError):
@@ -152,6 +170,7 @@ def failure(error: BaseException, shape: Shape = ours) -> Failure:
         log.error("a request failed", exc_info=error)
         error = WiderowError("an internal error; the server's log has the details")
         error.code = "internal"
+    error = told(error)
     status = 503 if known == 408 and shape is influx else known or 500
     body = msgspec.json.encode(shape(status, error))
     headers = [(b"content-type", JSON_TYPE), (b"content-length", b"%d" % len(body))]

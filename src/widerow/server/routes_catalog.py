@@ -309,6 +309,7 @@ ADMINISTRATION: tuple[Route, ...] = (
         roles=ADMINS,
         group="Administration",
         summary="Revoke a token",
+        doc="The process that is asked refuses it from then on, other processes of a shared store within 5 seconds.",
         parameters=(TOKEN_ID, TENANT),
         replies=DONE,
         errors=(404,),

@@ -71,6 +71,7 @@ _ERROR = of(
             **array(_GOES),
             "description": "What a shorter retention would take away, about.",
         },
+        "request_id": {**TEXT, "description": "Under which the server's log has the store's own words."},
     },
     ("code", "message"),
 )

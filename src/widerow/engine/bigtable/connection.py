@@ -31,7 +31,7 @@ from google.cloud.bigtable_v2.services.bigtable.transports import BigtableGrpcTr
 
 from widerow.engine.bigtable.wire import field
 from widerow.model.arrays import Ints
-from widerow.model.errors import ConfigError, Corrupt, StorageFull, Unavailable
+from widerow.model.errors import ConfigError, Corrupt, StorageFull, StoreUnavailable
 from widerow.model.names import Names
 from widerow.model.times import DAY
 
@@ -48,12 +48,12 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 2.0
 
 _C = grpc.StatusCode
 _ERRORS: dict[grpc.StatusCode, type[Exception]] = {
-    _C.CANCELLED: Unavailable,
-    _C.UNKNOWN: Unavailable,
-    _C.DEADLINE_EXCEEDED: Unavailable,
-    _C.ABORTED: Unavailable,
-    _C.INTERNAL: Unavailable,
-    _C.UNAVAILABLE: Unavailable,
+    _C.CANCELLED: StoreUnavailable,
+    _C.UNKNOWN: StoreUnavailable,
+    _C.DEADLINE_EXCEEDED: StoreUnavailable,
+    _C.ABORTED: StoreUnavailable,
+    _C.INTERNAL: StoreUnavailable,
+    _C.UNAVAILABLE: StoreUnavailable,
     _C.RESOURCE_EXHAUSTED: StorageFull,  # a quota, or the disk of the nodes
     _C.NOT_FOUND: ConfigError,
     _C.ALREADY_EXISTS: ConfigError,
@@ -100,7 +100,7 @@ class Counts:
 
 def failure(code: grpc.StatusCode, where: str, detail: str) -> Exception:
     """The error of ours that a status means."""
-    kind = _ERRORS.get(code, Unavailable)
+    kind = _ERRORS.get(code, StoreUnavailable)
     return kind(f"Bigtable, {where}: {code.name.lower().replace('_', ' ')}: {detail}")
 
 

@@ -31,7 +31,7 @@ from cassandra.connection import ConnectionException
 from cassandra.policies import DCAwareRoundRobinPolicy, ExponentialReconnectionPolicy, RetryPolicy, TokenAwarePolicy
 from cassandra.query import PreparedStatement, tuple_factory
 
-from widerow.model.errors import ConfigError, Unavailable
+from widerow.model.errors import ConfigError, StoreUnavailable, Unavailable
 
 _RECONNECT_S = 10.0
 """A node that came back is used again after this long at the latest."""
@@ -167,7 +167,7 @@ class Connection:
         """Start a request as soon as there is a slot; its `result()` is to be waited for inside `reported()`."""
         deadline = self.settings.timeout_s
         if not self._slots.acquire(timeout=deadline):
-            raise Unavailable(f"cassandra: {self.settings.in_flight} requests wait for an answer for {deadline:g} s")
+            raise StoreUnavailable(f"cassandra: {self.settings.in_flight} requests wait for an answer for {deadline:g} s")
         try:
             with reported():
                 future = self.session.execute_async(statement, timeout=deadline)
@@ -183,7 +183,7 @@ class Connection:
         deadline = time.monotonic() + self.settings.timeout_s
         while table not in getattr(self._cluster.metadata.keyspaces.get(keyspace), "tables", {}):
             if time.monotonic() > deadline:
-                raise Unavailable(f"cassandra: {keyspace}.{table} was made but is not seen")
+                raise StoreUnavailable(f"cassandra: {keyspace}.{table} was made but is not seen")
             with reported():
                 self._cluster.refresh_table_metadata(keyspace, table)
 
@@ -219,9 +219,9 @@ class reported:  # noqa: N801 - reads as a phrase: with reported()
             causes = error.errors.values() if isinstance(error.errors, dict) else []
             if any(isinstance(cause, AuthenticationFailed) for cause in causes):
                 raise ConfigError(f"cassandra: {error}") from error
-            raise Unavailable(f"cassandra: no host answers: {error}") from error
+            raise StoreUnavailable(f"cassandra: no host answers: {error}") from error
         if isinstance(error, InvalidRequest):
             raise ValueError(f"cassandra: {error}") from error  # noqa: TRY004 - what was asked is wrong
         if isinstance(error, (OperationTimedOut, RequestExecutionException, ConnectionException, OSError)):
-            raise Unavailable(f"cassandra: {error}") from error
-        raise Unavailable(f"cassandra: {type(error).__name__}: {error}") from error
+            raise StoreUnavailable(f"cassandra: {error}") from error
+        raise StoreUnavailable(f"cassandra: {type(error).__name__}: {error}") from error

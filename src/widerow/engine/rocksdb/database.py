@@ -33,7 +33,7 @@ from rocksdict import (
 
 from widerow.engine.port import TableSize
 from widerow.engine.rocksdb.families import is_windowed
-from widerow.model.errors import ConfigError, StorageFull, Unavailable
+from widerow.model.errors import ConfigError, StorageFull, StoreUnavailable, Unavailable
 from widerow.ops.courtesy import give_way, to_spare_s, undisturbed
 
 log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class Database:
                 raise ConfigError(
                     f"{self.path} is open in another process: reach it through that one (--server, or --store beside serve)"
                 ) from error
-            kind = StorageFull if _is_full(error) else Unavailable
+            kind = StorageFull if _is_full(error) else StoreUnavailable
             raise kind(f"cannot open {self.path}: {error}") from error
         for name in names:
             self._attach(name)
@@ -261,7 +261,7 @@ class Database:
             log.warning("rocksdb: %s", error)
             if _is_full(error):
                 raise StorageFull(f"the disk of {self.path} is full: free some space", retry_after_s=5) from error
-            raise Unavailable(f"rocksdb: {error}") from error
+            raise StoreUnavailable(f"rocksdb: {error}") from error
 
     def _check_room(self) -> None:
         free = free_bytes(self.path)

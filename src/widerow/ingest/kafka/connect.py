@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from widerow.config import Kafka
-from widerow.model.errors import ConfigError, Unavailable, WiderowError
+from widerow.model.errors import ConfigError, StoreUnavailable, WiderowError
 from widerow.pipeline.job import Lane
 
 log = logging.getLogger(__name__)
@@ -105,8 +105,8 @@ def failure(what: str, error: KafkaError | KafkaException | Exception) -> Widero
     cause = error.args[0] if isinstance(error, KafkaException) and error.args else error
     if isinstance(cause, KafkaError):
         text = f"{what}: {cause.str()}"
-        return ConfigError(f"{text} (see [kafka])") if cause.code() in _HOPELESS else Unavailable(text)
-    return Unavailable(f"{what}: {cause}")
+        return ConfigError(f"{text} (see [kafka])") if cause.code() in _HOPELESS else StoreUnavailable(text)
+    return StoreUnavailable(f"{what}: {cause}")
 
 
 def partition_counts(asker: Any, kafka: Kafka, timeout_s: float = ASK_S) -> dict[Lane, int]:

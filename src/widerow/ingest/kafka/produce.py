@@ -24,7 +24,7 @@ from widerow.ingest.kafka.message import Header, Outgoing, headers_of, messages_
 from widerow.ingest.kafka.send import Sender
 from widerow.model.arrays import Bytes, Flags
 from widerow.model.batch import Batch
-from widerow.model.errors import Refusal, Unavailable, WiderowError, unexpected
+from widerow.model.errors import Refusal, StoreUnavailable, WiderowError, unexpected
 from widerow.model.merge import merge
 from widerow.model.names import Names
 from widerow.model.tenant import Tenant
@@ -108,7 +108,7 @@ class KafkaSink:
         else:
             missing = [self._topics[lane] for lane, count in found.items() if not count]
             if missing:
-                raise Unavailable(f"Kafka has no topic {', '.join(missing)}: make it (see docs/guides/kafka.md)")
+                raise StoreUnavailable(f"Kafka has no topic {', '.join(missing)}: make it (see docs/guides/kafka.md)")
             self._partitions = found
         self._counted_s = now_s
         return self._partitions
@@ -196,7 +196,7 @@ class _Sending:
     def end(self) -> None:
         """Whoever still waits waits in vain."""
         for waiting in list(self._left.values()):
-            self.fail([waiting.job], Unavailable("Kafka did not confirm in time (kafka.send_timeout_s)"))
+            self.fail([waiting.job], StoreUnavailable("Kafka did not confirm in time (kafka.send_timeout_s)"))
 
     def _settle_if_done(self, job: Job) -> None:
         waiting = self._left[id(job)]

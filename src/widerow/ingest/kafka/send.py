@@ -22,7 +22,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from widerow.config import Kafka
 from widerow.ingest.kafka.connect import failure, producer_settings
 from widerow.ingest.kafka.message import Header
-from widerow.model.errors import Unavailable, WiderowError
+from widerow.model.errors import StoreUnavailable, Unavailable, WiderowError
 from widerow.ops.counters import Counters
 
 log = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ class Sender:
         """What Kafka's client says of a message."""
         if error is not None:
             self._counters.kafka_send_failures.labels(topic, error.name()).inc()
-            told(Unavailable(f"Kafka did not confirm: {error.str()}"))
+            told(StoreUnavailable(f"Kafka did not confirm: {error.str()}"))
             return
         self._counters.kafka_sent.labels(topic).inc()
         self._counters.kafka_sent_bytes.labels(topic).inc(size)
