@@ -172,8 +172,9 @@ class Stalled(Unavailable):
 
 
 class StoreUnavailable(Unavailable):
-    """The store, or Kafka before it, did not do what was asked. The text may be the driver's and name addresses: it is for the
-    log. Callers read `public` and the id of their request.
+    """The store, or Kafka before it, did not do what was asked. The text may be the driver's and name addresses.
+
+    It is for the log: callers read `public` and the id of their request.
     """
 
     code = "store-unavailable"

@@ -35,6 +35,7 @@ from widerow.engine.port import TableSize
 from widerow.engine.rocksdb.families import is_windowed
 from widerow.model.errors import ConfigError, StorageFull, StoreUnavailable, Unavailable
 from widerow.ops.courtesy import give_way, to_spare_s, undisturbed
+from widerow.ops.folders import make_private
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ class Database:
         self._failed = 0
         self._syncing = False
         self._cache = Cache(settings.cache_bytes)
-        path.mkdir(parents=True, exist_ok=True)
+        make_private(path)
         self._open()
 
     def _open(self) -> None:
