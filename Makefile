@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Modules are compiled when they are first used: most of them never are.
 INSTALL := $(PIP) install --quiet --no-compile
 FETCHED = $${WIDEROW_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/widerow}
-# Tests mostly wait, for servers and for processes that were killed. Two files at a time, each with servers of its own.
+# Two files at a time: tests mostly wait, for servers and for processes.
 SIDE_BY_SIDE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 CACHES := .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache site build dist bench/results
 
@@ -22,7 +22,7 @@ CACHES := .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run servers test test-cluster test-everywhere test-year check format bench storm neighbour crash crash-rollups crash-pipeline frozen mad-sensor fuzz dist lock clean
+.PHONY: help setup run servers test test-rest test-all test-cluster test-everywhere test-year check format bench storm neighbour crash crash-rollups crash-pipeline frozen mad-sensor fuzz dist lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,21 +39,27 @@ servers: setup ## Start Cassandra, a Bigtable emulator, Kafka and mosquitto to t
 	@sh tools/system_packages.sh
 	$(BIN)/python -m tests.servers $(ARGS)
 
-test: setup ## Run every test (ARGS='-k name' for some)
-	@command -v cc >/dev/null || echo "note: no C compiler: the test that drops unsynced writes will be skipped"
-	@command -v curl >/dev/null || echo "note: no curl: the tests of the documented curl lines will be skipped"
+test: setup ## Run the tests that need Python alone, in about six minutes (ARGS='-k name' for some)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m 'not rest' --hypothesis-profile=quick $(ARGS)
+
+test-rest: setup real-servers ## Run the others: Cassandra, Bigtable, Kafka, mosquitto, kills and pauses, every law in full
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m '(rest or law) and not cluster' $(ARGS)
+
+test-all: ## Run test, then test-rest
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test-rest
+
+.PHONY: real-servers
+real-servers: $(VENV)/.dev
 	@sh tools/system_packages.sh
 	@$(BIN)/python -m tests.servers --fetch
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 test-cluster: setup ## Run the tests that need three Cassandra nodes (4 GiB of memory)
 	@sh tools/system_packages.sh
 	@$(BIN)/python -m tests.servers --fetch cassandra
 	$(BIN)/python -m pytest -m cluster $(ARGS)
 
-test-everywhere: setup ## Run the tests of the HTTP API on every engine, those of what never reaches a store as well
-	@sh tools/system_packages.sh
-	@$(BIN)/python -m tests.servers --fetch
+test-everywhere: setup real-servers ## Run the tests of the HTTP API on every engine, those of what never reaches a store as well
 	env WIDEROW_EVERYWHERE=1 $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/system -k test_http $(ARGS)
 
 test-year: setup ## Compare every hour of a year of rollups with Polars (N= seconds between reports, 600)
@@ -89,19 +95,13 @@ crash: setup ## Kill the server N times and look for lost or invented reports
 crash-rollups: setup ## Kill what rolls N times, at named points, and verify
 	$(BIN)/python -m tests.system.rollup_kills --cycles $(or $(N),50) $(ARGS)
 
-crash-pipeline: setup ## Kill gateways and workers N times on the way from MQTT to a store (ARGS='--store bigtable')
-	@sh tools/system_packages.sh
-	@$(BIN)/python -m tests.servers --fetch
+crash-pipeline: setup real-servers ## Kill gateways and workers N times on the way from MQTT to a store (ARGS='--store bigtable')
 	$(BIN)/python -m tests.system.pipeline_kills --kills $(or $(N),100) $(ARGS)
 
-frozen: setup ## Let the store stand still for N seconds, and see that memory stays flat and nothing is lost
-	@sh tools/system_packages.sh
-	@$(BIN)/python -m tests.servers --fetch
+frozen: setup real-servers ## Let the store stand still for N seconds, and see that memory stays flat and nothing is lost
 	env WIDEROW_FROZEN_S=$(or $(N),30) $(BIN)/python -m pytest tests/system/test_store_frozen.py tests/system/test_pipeline.py -k 'frozen or stands_still' $(ARGS)
 
-mad-sensor: setup ## Let one device among 10,000 send 1,000 reports a second, on every engine
-	@sh tools/system_packages.sh
-	@$(BIN)/python -m tests.servers --fetch
+mad-sensor: setup real-servers ## Let one device among 10,000 send 1,000 reports a second, on every engine
 	env WIDEROW_HOT_FULL=1 $(BIN)/python -m pytest tests/system/test_hot.py $(ARGS)
 
 fuzz: setup ## Feed N hostile inputs to each decoder

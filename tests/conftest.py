@@ -13,11 +13,12 @@ from hypothesis import settings
 from contract.tally import Tally
 
 # Kernels compile on their first call, which no deadline should judge; speed is measured in bench/.
-settings.register_profile("widerow", deadline=None, print_blob=True)
+for profile in ("widerow", "quick"):
+    settings.register_profile(profile, deadline=None, print_blob=True)
 settings.load_profile("widerow")
 
 # Real Cassandra, Bigtable, Kafka and mosquitto, for the tests that ask for them.
-pytest_plugins = ("servers.fixtures",)
+pytest_plugins = ("servers.fixtures", "halves", "pytester")
 
 
 @pytest.fixture

@@ -27,12 +27,12 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bigtable]:
         yield server
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_server_that_hangs_costs_time_and_nothing_else(server: Bigtable) -> None:
     check_outages(server.pause, server.resume)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_connection_that_is_cut_costs_time_and_nothing_else(server: Bigtable, monkeypatch: pytest.MonkeyPatch) -> None:
     with Cable(server.address) as cable:
         monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", cable.address)

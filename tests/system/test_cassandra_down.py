@@ -29,7 +29,7 @@ def server() -> Iterator[Cassandra]:
         yield server
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_node_that_hangs_and_dies_costs_time_and_nothing_else(server: Cassandra) -> None:
     settings = CassandraSettings(hosts=(server.host,), port=server.port, keyspace="down", timeout_s=TIMEOUT_S)
     engine = CassandraEngine(settings, clock=SystemClock())
@@ -59,7 +59,7 @@ def test_a_node_that_hangs_and_dies_costs_time_and_nothing_else(server: Cassandr
         engine.close()
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_write_that_a_node_gave_up_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[bool] = []
     decide = AskAgain.on_write_timeout

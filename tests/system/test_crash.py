@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from servers.cache import Missing
+from servers.fixtures import had
 from system.cycles import Run, report, store_in
 from system.ledger import Ledger, Place, Sending, cells_of
 from system.unsynced import driver
@@ -18,11 +20,10 @@ LAUNCHER = Path(driver.__file__).with_name("launcher.py")
 DEVICE = ("acme", "press-1")
 
 
-def need_compiler() -> None:
-    if driver.compiler() is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("no C compiler: unsynced writes cannot be dropped")
-        pytest.skip("no C compiler: unsynced writes cannot be dropped")
+def compiler() -> str:
+    if (found := driver.compiler()) is None:
+        raise Missing("unsynced writes cannot be dropped without a C compiler: install gcc")
+    return found
 
 
 def mistreat(folder: Path, mode: str, cycles: int, program: list[str] | None = None) -> Run:
@@ -40,6 +41,7 @@ def mistreat(folder: Path, mode: str, cycles: int, program: list[str] | None = N
     return run
 
 
+@pytest.mark.rest
 def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
     run = mistreat(tmp_path, "kill", 5)
     assert not run.violations, report(run.violations)
@@ -47,7 +49,7 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
 
 
 def test_what_was_acknowledged_survives_the_loss_of_all_that_was_not_synced(tmp_path: Path) -> None:
-    need_compiler()
+    had(compiler)
     run = mistreat(tmp_path, "unsynced", 2)
     assert not run.violations, report(run.violations)
     assert run.ledger.acknowledged > 100
@@ -55,7 +57,7 @@ def test_what_was_acknowledged_survives_the_loss_of_all_that_was_not_synced(tmp_
 
 
 def test_a_server_that_acknowledges_before_it_syncs_is_caught(tmp_path: Path) -> None:
-    need_compiler()
+    had(compiler)
     run = mistreat(tmp_path, "unsynced", 1, [sys.executable, str(LAUNCHER)])
     assert run.violations
     # A correction that is lost shows as a changed report; if the token is lost, nothing can be asked any more.
@@ -64,7 +66,7 @@ def test_a_server_that_acknowledges_before_it_syncs_is_caught(tmp_path: Path) ->
 
 
 def test_what_was_not_synced_is_gone_and_what_was_is_there(tmp_path: Path) -> None:
-    need_compiler()
+    had(compiler)
     program = """if True:
         import os, signal, sys
         os.chdir(sys.argv[1])

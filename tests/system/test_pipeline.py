@@ -47,7 +47,7 @@ def broker() -> Iterator[Mosquitto]:
         yield server
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_nothing_is_lost_on_the_way_to_cassandra_while_processes_die_join_and_leave(
     tmp_path: Path, cassandra_server: Cassandra, broker: Mosquitto, log: Kafka
 ) -> None:
@@ -56,7 +56,7 @@ def test_nothing_is_lost_on_the_way_to_cassandra_while_processes_die_join_and_le
         Run(works, Sent(), tmp_path, REPORTS, random.Random(6), print).go(kills=10, rebalance=True)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_nothing_is_lost_on_the_way_to_bigtable_while_processes_die(
     tmp_path: Path, bigtable_server: Bigtable, broker: Mosquitto, log: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:

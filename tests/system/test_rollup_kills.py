@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.rest
 def test_killed_at_any_point_of_a_roll_nothing_is_wrong() -> None:
     # Its processes are forked, which is only safe where nothing else runs: so it is a process of its own.
     command = [sys.executable, "-m", "tests.system.rollup_kills", "--cycles", "18"]

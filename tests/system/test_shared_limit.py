@@ -102,7 +102,7 @@ def passed_per_s(offers: list[Offer], seconds: float) -> float:
     pytest.fail("the machine never ran for long enough, or never carried what was offered")
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_two_fronts_give_out_one_limit_and_one_of_them_when_the_other_is_killed(
     kafka: Kafka, bigtable_server: Bigtable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,7 +122,7 @@ def eventually(true: Callable[[], bool], within_s: float, what: str) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_frozen_store_bounds_what_is_held_and_loses_nothing(cassandra_server: Cassandra, tmp_path: Path) -> None:
     url = cassandra_server.store_url(f"frozen_{uuid4().hex[:12]}")
     config = replace(Config(), store=Store(url=url))

@@ -46,7 +46,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
     engine.close()
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 @pytest.mark.timeout(900 if APART > 1 else 7200)
 def test_a_year_of_rollups_is_what_polars_computes_from_the_reports(site: Site) -> None:
     expected: dict[str, list[pl.DataFrame]] = {HOURS.name: [], DAYS.name: []}
