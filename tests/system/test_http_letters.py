@@ -109,6 +109,19 @@ def test_a_replay_after_the_fix_stores_the_reports_and_removes_the_letter(site: 
         tenants.update("acme", lambda t: replace(t, registers_devices=True))
 
 
+def test_contradicting_reports_are_sent_again_only_when_asked_for(site: Site) -> None:
+    device = f"torn-{uuid4().hex[:8]}"
+    reports = [{"device": device, "time": now_ms(), "values": {"a": value}} for value in (1, 2)]
+    assert site.client(Role.WRITE).post("/v1/write", json=reports).status_code == 422
+    for form in ({"all": True}, {"code": "conflict"}):
+        answer = replayed(site, **form)
+        assert (answer["letters"], answer["conflicts"], answer["next"]) == ([], 1, None)
+    (letter,) = listed(site)
+    answer = replayed(site, all=True, conflicts=True)
+    assert (answer["refused"], answer["conflicts"]) == (1, 0), "both are in it"
+    assert replayed(site, ids=[letter["id"]])["refused"] == 1
+
+
 def test_a_device_token_gains_nothing_by_a_replay(site: Site) -> None:
     report = {"device": "someone-else", "time": now_ms(), "values": {"a": 1}}
     assert site.client(Role.DEVICE).post("/v1/write", json=report).status_code == 422

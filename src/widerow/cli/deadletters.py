@@ -31,6 +31,9 @@ SinceOption = Annotated[
 UntilOption = Annotated[
     str | None, typer.Option("--until", metavar="TIME", help="Letters filed before then.", show_default=False)
 ]
+ConflictsOption = Annotated[
+    bool, typer.Option("--conflicts", help="Those refused as conflict, too, which contradict others.", show_default=False)
+]
 AllOption = Annotated[bool, typer.Option("--all", help="All letters of the tenant.", show_default=False)]
 
 
@@ -83,16 +86,20 @@ def replay(
     since: SinceOption = None,
     until: UntilOption = None,
     every: AllOption = False,
+    conflicts: ConflictsOption = False,
 ) -> None:
     """Send dead letters again, the oldest first. What is stored leaves; what is refused again stays, with the new reason.
 
-    Ends with 1 if something was refused again, or is not there.
+    Reports keep the version of their receipt, so corrections made since stay. Letters refused as conflict are sent only by
+    their ids or with --conflicts, since nobody knows which of their values is right. Ends with 1
+    if something was refused again, or is not there.
 
     Example: widerow deadletters replay --tenant acme --code unknown-device
     """
     _check_meant(letters, code, since, until, every=every)
-    total: dict[str, Any] = {"stored": 0, "refused": 0, "reports": 0, "letters": []}
-    for form in _forms(letters, {"code": code, "since": since, "until": until, "all": every or None}):
+    total: dict[str, Any] = {"stored": 0, "refused": 0, "reports": 0, "conflicts": 0, "letters": []}
+    match = {"code": code, "since": since, "until": until, "all": every or None, "conflicts": conflicts or None}
+    for form in _forms(letters, match):
         following: str | None = ""
         while following is not None:
             part = session.api.post(f"{LETTERS}/replay", {**form, "after": following})
@@ -101,6 +108,10 @@ def replay(
             following = part["next"]
     left = [one for one in total["letters"] if one["outcome"] != "stored"]
     session.done(total, f"{total['stored']:,} letters are stored, with {total['reports']:,} reports in all")
+    if total["conflicts"]:
+        output.note(
+            f"{total['conflicts']:,} letters refused as conflict are left; --conflicts, or their ids, sends them too"
+        )
     for one in left[:_LISTED]:
         output.note(output.printable(f"{one['id']}: {one.get('code', one['outcome'])}: {one.get('reason', 'it is gone')}"))
     if left:

@@ -40,15 +40,17 @@ class Bodies:
         precision: str,
         max_bytes: int,
         received_us: int | None = None,
+        version_us: int | None = None,
     ) -> Callable[[], Decoded]:
         """How to decode a body of `POST /v1/write`. Raises at once for what no decoder reads.
 
-        `received_us` is when it arrived, the time of reports that bring none; now, unless it is given.
+        `received_us` is when it arrived, the time of reports that bring none; `version_us` the version of those that bring none.
+        Both are now, unless they are given.
         """
         media_type = media_type_of(content_type)
         if precision not in PRECISIONS:
             raise Rejected(f"precision {precision!r} is not known: give one of {', '.join(PRECISIONS)}", code="precision")
-        now_us, version_us = self._stamps(received_us)
+        now_us, version_us = self._stamps(received_us, version_us)
         if media_type == ARROW_TYPE:
             return lambda: decode_arrow(
                 decompress(body, encoding, max_bytes), precision=precision, now_us=now_us, version_us=version_us
@@ -64,20 +66,30 @@ class Bodies:
         )
 
     def lines(
-        self, body: bytes, *, encoding: str, precision: str, max_bytes: int, received_us: int | None = None
+        self,
+        body: bytes,
+        *,
+        encoding: str,
+        precision: str,
+        max_bytes: int,
+        received_us: int | None = None,
+        version_us: int | None = None,
     ) -> Callable[[], Decoded]:
         """How to decode a body of line protocol."""
         if precision not in LINE_PRECISIONS:
             raise Rejected(f"precision {precision!r} is not known: give one of ns, us, ms, s, m, h", code="precision")
-        now_us, version_us = self._stamps(received_us)
+        now_us, version_us = self._stamps(received_us, version_us)
         return lambda: self._line.decode(
             decompress(body, encoding, max_bytes), precision=precision, now_us=now_us, version_us=version_us
         )
 
     def again(self, origin: Origin, *, received_us: int, max_bytes: int) -> Callable[[], Decoded]:
-        """How to decode a body that came before, and is sent again now."""
+        """How to decode a body that came before, and is sent again now: with the version of its receipt, so that it does not
+        undo what corrected it since.
+        """
+        version_us = min(origin.version_us or whole_ms(received_us), self.version_us())  # a clock may have been set back
         if origin.is_document:
-            return self._document(origin, received_us, max_bytes)
+            return self._document(origin, received_us, version_us, max_bytes)
         if origin.media_type == LINE_TYPE:
             return self.lines(
                 origin.body,
@@ -85,6 +97,7 @@ class Bodies:
                 precision=origin.precision,
                 max_bytes=max_bytes,
                 received_us=received_us,
+                version_us=version_us,
             )
         return self.reports(
             origin.body,
@@ -93,11 +106,10 @@ class Bodies:
             precision=origin.precision,
             max_bytes=max_bytes,
             received_us=received_us,
+            version_us=version_us,
         )
 
-    def _document(self, origin: Origin, received_us: int, max_bytes: int) -> Callable[[], Decoded]:
-        now_us, version_us = self._stamps(received_us)
-
+    def _document(self, origin: Origin, received_us: int, version_us: int, max_bytes: int) -> Callable[[], Decoded]:
         def decode() -> Decoded:
             body = decompress(origin.body, origin.encoding, max_bytes)
             return self._json.decode_documents(
@@ -105,16 +117,22 @@ class Bodies:
                 np.array([0, len(body)]),
                 Coded.of([origin.device]),
                 precision=origin.precision,
-                now_us=now_us,
+                now_us=received_us,
                 version_us=version_us,
             )
 
         return decode
 
-    def _stamps(self, received_us: int | None) -> tuple[int, int]:
+    def version_us(self) -> int:
+        """Of what is received now."""
+        return whole_ms(self._clock.now_us())
+
+    def _stamps(self, received_us: int | None, version_us: int | None) -> tuple[int, int]:
         """When a body arrived, and the version of what is in it."""
-        now_us = self._clock.now_us()
-        return now_us if received_us is None else received_us, whole_ms(now_us)
+        return (
+            self._clock.now_us() if received_us is None else received_us,
+            self.version_us() if version_us is None else version_us,
+        )
 
 
 def media_type_of(content_type: str) -> str:

@@ -2,9 +2,11 @@
 
 Rule 1: a letter is removed after what it held is durable. What is refused again stays, with the new reason: of a letter with
 several reports, those that still are.
-Rule 2: reports are given a new version, as if they had come now, unless they bring one. One that brings no time has that of
+Rule 2: reports have the version of their receipt, so what was corrected since stays so. One that brings no time has that of
 its first arrival.
-Rule 3: a letter is read as it came: what was allowed for one device only still is.
+Rule 3: which of two contradicting values is right nobody knows: what was refused as `conflict` is sent again when asked for
+by its id, or with all such letters, and not among others.
+Rule 4: a letter is read as it came: what was allowed for one device only still is.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from widerow.pipeline.pipeline import INLINE_BYTES, Pipeline
 
 MOST_AT_ONCE = 1000
 """Letters that one call sends again."""
+_CONFLICT = "conflict"
 _UNPACKED = 8
 _ANSWER_S = 60.0
 
@@ -60,19 +63,29 @@ class Replay:
                 return
 
     def oldest(
-        self, tenant: str, *, code: str = "", start_us: int = 0, stop_us: int | None = None, after: str = ""
-    ) -> list[str]:
-        """The ids of the letters that match, the oldest first, behind `after`; as many as one call sends again.
-
-        The oldest first, because of two reports of one moment the one that is sent later wins.
+        self,
+        tenant: str,
+        *,
+        code: str = "",
+        start_us: int = 0,
+        stop_us: int | None = None,
+        after: str = "",
+        conflicts: bool = False,
+    ) -> tuple[list[str], list[str]]:
+        """The ids of the letters that match, the oldest first, behind `after`; as many as one call sends again. And of those
+        that match and are left, as they were refused as conflict and these are not asked for (`conflicts`).
         """
-        found: deque[str] = deque(maxlen=MOST_AT_ONCE)
+        found, left = deque[str](maxlen=MOST_AT_ONCE), list[str]()
         for filed in self._letters.store.newest(tenant, start_us=start_us, stop_us=stop_us):
             if filed.id <= after:
                 break
-            if not code or filed.letter.code == code:
+            if code and filed.letter.code != code:
+                continue
+            if conflicts or filed.letter.code != _CONFLICT:
                 found.append(filed.id)
-        return list(reversed(found))
+            else:
+                left.append(filed.id)
+        return list(reversed(found)), left
 
     def one(self, tenant: Tenant, filed: Filed) -> Replayed:
         letter = filed.letter

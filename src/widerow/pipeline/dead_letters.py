@@ -307,6 +307,7 @@ class DeadLetters:
                 positions=tuple(part.positions[:_MOST_POSITIONS]),
                 kept=part.kept,
                 size=len(origin.body),
+                version_us=origin.version_us,
             )
             yield Filed(new_id(now_us, self._random_bytes(4)), letter, whole_ms(now_us), origin.body)
 

@@ -45,9 +45,13 @@ class Letter(msgspec.Struct, frozen=True, omit_defaults=True):
     replays: int = 0
     """How often it was sent again, and refused again."""
     replayed_us: int = 0
+    version_us: int = 0
+    """Which its reports were given when they were received; 0: an earlier release filed it, and did not say."""
 
     def origin(self, body: bytes) -> Origin:
-        return Origin(self.source, self.media_type, self.precision, self.encoding, body, self.device)
+        return Origin(
+            self.source, self.media_type, self.precision, self.encoding, body, self.device, version_us=self.version_us
+        )
 
 
 @dataclass(frozen=True, slots=True)

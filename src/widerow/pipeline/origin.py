@@ -28,6 +28,8 @@ class Origin:
     """The only device it may be of, by its token or topic; empty: any."""
     durable: bool = False
     """Whether its dead letters must be on disk before its job is done: its sender sends nothing twice."""
+    version_us: int = 0
+    """Of its reports, but of those that bring their own; 0: not known."""
 
     @property
     def is_document(self) -> bool:

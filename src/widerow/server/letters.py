@@ -44,17 +44,21 @@ def get_letter(call: Call) -> Answer:
 
 
 def replay(call: Call) -> Answer:
-    form = call.form(("ids", "code", "since", "until", "all", "after"))
+    form = call.form(("ids", "code", "since", "until", "all", "conflicts", "after"))
     tenant, service = call.tenant(), call.service
     service.dead_letters.settle(_SETTLE_S)
-    after = _cursor(text_in(form, "after", ""))
+    after, conflicts, left = _cursor(text_in(form, "after", "")), form.get("conflicts", False), list[str]()
+    if not isinstance(conflicts, bool):
+        raise Rejected("conflicts: give true or false", code="field")
     if "ids" in form:
         ids = sorted(letter_id for letter_id in _ids(form) if letter_id > after)
     else:
         code, start_us = text_in(form, "code", ""), time_in(call, form, "since", 0)
         stop_us = time_in(call, form, "until", 0) or None
         _check_meant(code or start_us or stop_us, everything=form.get("all", False))
-        ids = service.replay.oldest(tenant.name, code=code, start_us=start_us, stop_us=stop_us, after=after)
+        ids, left = service.replay.oldest(
+            tenant.name, code=code, start_us=start_us, stop_us=stop_us, after=after, conflicts=conflicts
+        )
     done: list[Replayed] = []
     try:
         done.extend(service.replay.all(tenant, ids, within_s=_LONGEST_S))
@@ -63,13 +67,15 @@ def replay(call: Call) -> Answer:
             raise
     call.trail.notes = [f"{len(done)} letters sent again"]
     more = done and (len(done) < len(ids) or ("ids" not in form and len(ids) == MOST_AT_ONCE))
+    following = done[-1].id if more else None
     return json_answer(
         {
             "stored": sum(one.outcome == "stored" for one in done),
             "refused": sum(one.outcome == "refused" for one in done),
             "reports": sum(one.accepted for one in done),
             "letters": [_result(one) for one in done],
-            "next": done[-1].id if more else None,
+            "conflicts": sum(following is None or letter_id <= following for letter_id in left),
+            "next": following,
         }
     )
 

@@ -56,7 +56,9 @@ LETTERS: tuple[Route, ...] = (
         group=_GROUP,
         summary="Send dead letters again",
         doc=f"The oldest first, up to {MOST_AT_ONCE:,} for each call: go on with `after` set to `next` until that is null. "
-        "A letter is removed when what it holds is stored. What is refused again stays, with the new reason.",
+        "A letter is removed when what it holds is stored. What is refused again stays, with the new reason. Reports "
+        "keep the version of their receipt: what corrected them since stays. Letters refused as `conflict` are left unless "
+        "they are asked for by their ids or with `conflicts`.",
         parameters=(TENANT,),
         body=Body(doc="Which.", forms=json_form("LetterReplay"), example={"code": "unknown-device", "since": "-1d"}),
         replies={200: Reply(doc="What became of each.", forms=json_form("LettersReplayed"))},

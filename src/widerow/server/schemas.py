@@ -525,6 +525,7 @@ SCHEMAS: dict[str, Schema] = {
             "since": {"type": ["string", "integer"]},
             "until": {"type": ["string", "integer"]},
             "all": {**FLAG, "description": "All letters are meant."},
+            "conflicts": {**FLAG, "description": "Those refused as `conflict` are meant, too; else only by their ids."},
             "after": {**TEXT, "description": "The `next` of the answer before."},
         },
         (),
@@ -534,6 +535,7 @@ SCHEMAS: dict[str, Schema] = {
             "stored": {**WHOLE, "description": "Letters whose reports are stored, and which are gone."},
             "refused": {**WHOLE, "description": "Letters that were refused again, and stay."},
             "reports": {**WHOLE, "description": "Reports that were stored."},
+            "conflicts": {**WHOLE, "description": "Letters that match and were left: refused as `conflict`."},
             "letters": array(
                 of(
                     {

@@ -117,13 +117,19 @@ class Write:
         precision = given.get("precision", self._precision)
         packed = encoding.decode("latin-1")
         most = self._intake.limit.max_bytes
+        version_us = self._bodies.version_us()
         if self._kind.lines:
             media_type = LINE_TYPE
-            decode = self._bodies.lines(body, encoding=packed, precision=precision, max_bytes=most)
+            decode = self._bodies.lines(body, encoding=packed, precision=precision, max_bytes=most, version_us=version_us)
         else:
             media_type = media_type_of(content_type.decode("latin-1"))
             decode = self._bodies.reports(
-                body, content_type=media_type, encoding=packed, precision=precision, max_bytes=most
+                body,
+                content_type=media_type,
+                encoding=packed,
+                precision=precision,
+                max_bytes=most,
+                version_us=version_us,
             )
         size = max(_UNPACKED * len(body), INLINE_BYTES + 1) if packed else len(body) or 1
         # Packed ones cannot be counted here.
@@ -141,7 +147,7 @@ class Write:
             loop = asyncio.get_running_loop()
             self._completions, self._herald = Completions(loop), Herald(loop, self._pipeline.wake)
         future = self._completions.future()
-        origin = Origin("http", media_type, precision, packed, body, caller.device)
+        origin = Origin("http", media_type, precision, packed, body, caller.device, version_us=version_us)
         done = partial(self._completions.put, future)
         job = Job(
             tenant,

@@ -8,6 +8,7 @@ from widerow.ingest.kafka.consume import Letters
 from widerow.ingest.kafka.message import ARROW
 from widerow.ingest.kafka.receive import Filed, Incoming
 from widerow.model.errors import Refusal
+from widerow.model.times import whole_ms
 from widerow.pipeline.dead_letters import FILED_CODES, DeadLetters
 from widerow.pipeline.origin import ARROW_TYPE, Origin
 
@@ -45,4 +46,5 @@ def origin_of(message: Incoming) -> Origin:
         body=message.value,
         device="" if arrow else message.device,
         durable=True,
+        version_us=whole_ms(message.stamp_us),
     )

@@ -337,7 +337,8 @@ class Gateway:
         while reasons:
             try:
                 why = reasons[0]
-                self._refusals.file(parcel.tenant, device, topic, payload, why.code, why.reason, why.spent)
+                said = why.code, why.reason, why.spent
+                self._refusals.file(parcel.tenant, device, topic, payload, *said, version_us=parcel.version_us)
             except Unavailable as error:
                 by_s = by_s or began_s + _FILING_S
                 if time.monotonic() < by_s and self._watch.away_s() < _FILING_S:

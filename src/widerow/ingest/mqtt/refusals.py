@@ -58,13 +58,22 @@ class Refusals:
         self._devices: OrderedDict[tuple[str, str], Bucket] = OrderedDict()
 
     def file(
-        self, tenant: str, device: str, topic: bytes, payload: bytes, code: str, reason: str, spent: Spent | None = None
+        self,
+        tenant: str,
+        device: str,
+        topic: bytes,
+        payload: bytes,
+        code: str,
+        reason: str,
+        spent: Spent | None = None,
+        *,
+        version_us: int = 0,
     ) -> None:
         """A message of a tenant that exists. Raises what filing raises; nothing else was done then."""
         if self._dead_letter is not None and code in FILED_CODES:
             source = f"mqtt:{topic.decode(errors='replace')}"
             # The broker forgets a message that was acknowledged: its letter must be on disk by then.
-            origin = Origin(source, "application/json", "ms", "", payload, device, durable=True)
+            origin = Origin(source, "application/json", "ms", "", payload, device, durable=True, version_us=version_us)
             self._dead_letter(tenant, origin, code, reason)
         self.tell(tenant, device, topic, code, reason, spent)
 
