@@ -205,7 +205,7 @@ def test_a_message_whose_topic_names_the_device_is_that_devices_when_it_is_sent_
     assert letters.settle()
     for device in "de":
         service.catalog.devices.create(tenant, Device(name=device))
-    done = list(service.replay.all(tenant, service.replay.oldest("acme"), within_s=60))
+    done = list(service.replay.all(tenant, service.replay.oldest("acme")[0], within_s=60))
     assert sorted((one.outcome, one.code) for one in done) == [("refused", "wrong-device"), ("stored", "")]
     assert service.queries.latest(tenant, ["d", "e"]).number.tolist() == [7.0]
 

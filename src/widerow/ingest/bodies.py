@@ -44,8 +44,8 @@ class Bodies:
     ) -> Callable[[], Decoded]:
         """How to decode a body of `POST /v1/write`. Raises at once for what no decoder reads.
 
-        `received_us` is when it arrived, the time of reports that bring none; `version_us` the version of those that bring none.
-        Both are now, unless they are given.
+        `received_us` is when it arrived, the time of reports that bring none; `version_us` the version of those without
+        one. Both are now, unless they are given.
         """
         media_type = media_type_of(content_type)
         if precision not in PRECISIONS:

@@ -14,12 +14,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 
 from widerow.ingest.bodies import Bodies
 from widerow.model.errors import Rejected, Unavailable, WiderowError
 from widerow.model.tenant import Tenant
+from widerow.model.times import MS, whole_ms
 from widerow.pipeline.dead_letters import DeadLetters
 from widerow.pipeline.job import Job, Outcome
 from widerow.pipeline.letter import Filed
@@ -116,6 +117,8 @@ class Replay:
     def _sent(self, tenant: Tenant, filed: Filed) -> Outcome:
         """What the pipeline makes of it."""
         origin = filed.letter.origin(filed.body)
+        if filed.letter.code == _CONFLICT:  # it is asked for: what it contradicted came with it, and has its version
+            origin = replace(origin, version_us=(origin.version_us or whole_ms(filed.filed_us)) + MS)
         done, outcomes = threading.Event(), list[Outcome]()
 
         def finish(outcome: Outcome) -> None:
