@@ -2,12 +2,15 @@
 
 A version is MAJOR.MINOR. A minor one adds tables, so the release before still runs on it. A major one changes tables that
 are there, and older releases refuse it. A store of an older version is brought to ours, step by step, when it is opened.
+One that `widerow migrate` has not finished says so until it is whole: nobody opens it meanwhile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
+
+import msgspec
 
 from widerow.catalog.tenants import Tenants
 from widerow.engine.port import Definition, Engine
@@ -45,6 +48,8 @@ STEPS: dict[Version, Callable[[Engine], None]] = {
 """What brings a store from the version before to this one. May be interrupted and repeated."""
 
 _KEY = ("schema",)
+COPY = ("migration",)
+"""How far a copy into the store is: see `widerow.migrate`."""
 
 
 def tables_of(tenants: Tenants | None) -> list[Table]:
@@ -75,9 +80,22 @@ def stored_version(engine: Engine) -> Version | None:
     return None if found is None else _read(str(found["body"]))
 
 
+def unfinished_copy(engine: Engine) -> str:
+    """Where a store is being copied from that is not whole yet; empty: it is whole."""
+    found = engine.get(META, COPY)
+    progress = msgspec.json.decode(str(found["body"])) if found else {}
+    return str(progress["source"]) if progress and not progress["done"] else ""
+
+
 def bring_up(engine: Engine, schema: Version = SCHEMA, steps: dict[Version, Callable[[Engine], None]] | None = None) -> None:
-    """Make the tables, and bring an older store to this version. `ConfigError`: a newer release changed it."""
+    """Make the tables, and bring an older store to this version. `ConfigError`: a newer release changed it, or it is part of
+    a copy.
+    """
     engine.apply([*TABLES, *MARK_TABLES, USAGE, SERIES])
+    if source := unfinished_copy(engine):
+        raise ConfigError(
+            f"the store is an unfinished copy of {source}: go on with `widerow migrate {source} TO`, where TO is this store"
+        )
     found = stored_version(engine)
     if found is None:
         engine.put_if(META, _KEY, {"body": _written(schema)}, None)

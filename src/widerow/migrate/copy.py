@@ -4,7 +4,8 @@ Rule 1: what the target acknowledged is noted in the target itself, so a copy th
 resumes it. Copying a piece twice is harmless: rows carry their versions.
 Rule 2: the catalog goes first: nothing is readable in the target that its erase marks would hide.
 Rule 3: the target is empty, or holds an earlier part of the same copy. Anything else is refused, not merged.
-Rule 4: a source that a process writes to is refused: the copy would be of no one moment.
+Rule 4: a target that is not whole says so, and cannot be opened by anything but this; nor is it a source.
+Rule 5: a source that a process writes to is refused: the copy would be of no one moment.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import msgspec
 import numpy as np
 
 from widerow.catalog import lease
-from widerow.catalog.store import bring_up, tables_of
+from widerow.catalog.store import COPY, bring_up, tables_of, unfinished_copy
 from widerow.catalog.tenants import Tenants
 from widerow.engine.port import Engine
 from widerow.engine.rows import Cursor, Rows
@@ -26,8 +27,7 @@ from widerow.model.times import Clock
 from widerow.schema.table import Table
 from widerow.schema.tables import ERASED, META, TABLES, TENANTS
 
-_KEY = ("migration",)
-_OWN = ("schema", *_KEY, *lease.KEY)
+_OWN = ("schema", *COPY, *lease.KEY)
 """What META says of a store that is not so of its copy."""
 
 
@@ -41,6 +41,7 @@ class Progress(msgspec.Struct, frozen=True):
     after: str = ""
     """Behind which piece of it, as hexadecimal digits of the source's cursor."""
     done: bool = False
+    """Then the store is whole, and may be opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def _existing(engine: Engine, tables: Sequence[Table]) -> list[Table]:
 
 
 def progress_of(target: Engine) -> Progress | None:
-    found = target.get(META, _KEY)
+    found = target.get(META, COPY)
     return None if found is None else msgspec.json.decode(str(found["body"]), type=Progress)
 
 
@@ -80,6 +81,8 @@ def copy(
     tables = tables_to_copy(source, clock)
     if META in tables and (writer := lease.writer_of(source, clock.now_us())) is not None:
         raise Conflict(f"the source is being written to: {writer}; stop that one, or wait for its lease to run out")
+    if META in tables and (origin := unfinished_copy(source)):
+        raise Conflict(f"the source is an unfinished copy of {origin}: finish that first")
     at = _begun(target, source_url)
     target.apply(tables)
     if at.done:
@@ -113,7 +116,7 @@ def _begun(target: Engine, source_url: str) -> Progress:
 
 def _noted(target: Engine, before: Progress | None, now: Progress) -> Progress:
     expected = None if before is None else {"body": msgspec.json.encode(before).decode()}
-    if before != now and not target.put_if(META, _KEY, {"body": msgspec.json.encode(now).decode()}, expected):
+    if before != now and not target.put_if(META, COPY, {"body": msgspec.json.encode(now).decode()}, expected):
         raise Unavailable("another process copies into this store")
     return now
 
