@@ -23,7 +23,7 @@ from pathlib import Path
 from widerow.cli.api import Api
 from widerow.cli.failure import Failed, Misused
 from widerow.config import Config, load
-from widerow.model.store import Embedded, InMemory, parse_store
+from widerow.model.store import Embedded, InMemory, is_made, parse_store
 from widerow.server.sockets import SOCKET, is_served, reachable
 
 
@@ -122,7 +122,7 @@ def connect(where: Where, *, tenant: str | None = None, creates: bool = False, w
         with reachable(owner) as path, Api.of_socket(path, tenant, f"the owner of {folder}") as api:
             yield api
         return
-    if not creates and not (folder / "CURRENT").exists():
+    if not creates and not is_made(folder):
         raise Failed(
             f"there is no store at {folder}",
             code="no-store",
@@ -150,4 +150,4 @@ def store_folder(url: str) -> Path | None:
 def store_exists(url: str) -> bool:
     """Whether there is something to open. Only a cluster itself could say what is in it."""
     place = parse_store(url)
-    return (place.path / "CURRENT").exists() if isinstance(place, Embedded) else not isinstance(place, InMemory)
+    return is_made(place.path) if isinstance(place, Embedded) else not isinstance(place, InMemory)

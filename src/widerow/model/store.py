@@ -10,6 +10,7 @@ Credentials are not part of a URL: they come from the configuration or the envir
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -17,6 +18,7 @@ from urllib.parse import parse_qsl
 
 from widerow.model.errors import ConfigError
 
+_REMAINS = re.compile(r"\d+\.(sst|log)|MANIFEST-\d+|IDENTITY")
 KNOWN = "rocksdb:PATH, cassandra://HOST/KEYSPACE, bigtable://PROJECT/INSTANCE/PREFIX or memory:"
 
 
@@ -74,6 +76,16 @@ def parse_store(url: str) -> StorePlace:
     if options:
         raise ConfigError(f"store option {next(iter(options))!r} is not known to {scheme}:")
     return found
+
+
+def is_made(folder: Path) -> bool:
+    """Whether a store lies in a folder, or what is left of one: only a process that opens it can tell which."""
+    return (folder / "CURRENT").exists() or bool(remains(folder))
+
+
+def remains(folder: Path) -> list[str]:
+    """Files that only an embedded store leaves in its folder, `CURRENT` apart."""
+    return sorted(file.name for file in folder.iterdir() if _REMAINS.fullmatch(file.name)) if folder.is_dir() else []
 
 
 def is_shared(url: str) -> bool:

@@ -32,8 +32,11 @@ from rocksdict import (
 )
 
 from widerow.engine.port import TableSize
+from widerow.engine.rocksdb.check import may_create
 from widerow.engine.rocksdb.families import is_windowed
-from widerow.model.errors import ConfigError, StorageFull, StoreUnavailable, Unavailable
+from widerow.engine.rocksdb.faults import fault
+from widerow.engine.rocksdb.ledger import Ledger
+from widerow.model.errors import StorageFull, Unavailable
 from widerow.ops.courtesy import give_way, to_spare_s, undisturbed
 from widerow.ops.folders import make_private
 
@@ -84,24 +87,27 @@ class Database:
         self._syncing = False
         self._cache = Cache(settings.cache_bytes)
         make_private(path)
-        self._open()
+        self._ledger = Ledger(path)
+        try:
+            self._open()
+        except BaseException:
+            self._ledger.close()
+            raise
 
     def _open(self) -> None:
         self._families: dict[str, Rdict] = {}
         self._handles: dict[str, ColumnFamily] = {}
+        if may_create(self.path, self._ledger.read()):
+            self._ledger.write("", 0, {}, sync=True)
         try:
             names = Rdict.list_cf(str(self.path)) if (self.path / "CURRENT").exists() else ["default"]
             self._db = Rdict(str(self.path), self._options(""), {n: self._options(n) for n in names})
         except Exception as error:  # rocksdict raises plain Exception
-            if "lock" in str(error).lower():
-                raise ConfigError(
-                    f"{self.path} is open in another process: reach it through that one (--server, or --store beside serve)"
-                ) from error
-            kind = StorageFull if _is_full(error) else StoreUnavailable
-            raise kind(f"cannot open {self.path}: {error}") from error
+            raise fault(error, self.path, f"cannot open {self.path}") from error
         for name in names:
             self._attach(name)
         self._is_open = True
+        self._ledger.write((self.path / "CURRENT").read_text().strip(), 0, {}, sync=True)
 
     def _attach(self, name: str) -> None:
         self._families[name] = self._db.get_column_family(name)
@@ -260,9 +266,7 @@ class Database:
         except Exception as error:
             self._healthy = False
             log.warning("rocksdb: %s", error)
-            if _is_full(error):
-                raise StorageFull(f"the disk of {self.path} is full: free some space", retry_after_s=5) from error
-            raise StoreUnavailable(f"rocksdb: {error}") from error
+            raise fault(error, self.path, "rocksdb") from error
 
     def _check_room(self) -> None:
         free = free_bytes(self.path)
@@ -311,6 +315,7 @@ class Database:
             with contextlib.suppress(Exception):
                 self._db.flush_wal(True)
             self._release()
+            self._ledger.close()
 
     # -- figures
 
@@ -363,10 +368,6 @@ def next_rows(rows: Iterator[tuple[bytes, bytes]], count: int, *, rests: bool = 
         more = list(islice(rows, min(count - len(out), _AT_A_TIME)))
         out += more
     return out
-
-
-def _is_full(error: Exception) -> bool:
-    return "No space left" in str(error)
 
 
 def free_bytes(path: Path) -> int:
