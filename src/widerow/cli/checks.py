@@ -125,6 +125,15 @@ def check_tenant_memory(held: Mapping[str, Mapping[str, int]]) -> Check:
     )
 
 
+def check_damage(damage: Sequence[str]) -> Check:
+    """What reads and compactions have met so far: nobody has looked at the rest."""
+    if not damage:
+        return Check("damage", Verdict.OK, "none was met")
+    return Check(
+        "damage", Verdict.FAIL, "; ".join(damage), "check the disk; restore a backup, or drop the window that is damaged"
+    )
+
+
 def check_files(limit: int) -> Check:
     """A big store has many files open at a time, and each connection is one more."""
     verdict = Verdict.OK if limit >= 4096 else Verdict.WARN

@@ -94,10 +94,12 @@ def _examine_here(where: Where, folder: Path) -> Iterator[Check]:
 
 def _examine_server(api: Api, where: Where) -> Iterator[Check]:
     answer = api.send("GET", "/health/ready", also=(503,))
-    if answer.is_success:
+    reasons = "; ".join(answer.json().get("reasons", ["not ready"]))
+    if answer.is_success and answer.json()["status"] == "ready":
         yield Check("ready", Verdict.OK, "takes reports")
+    elif answer.is_success:
+        yield Check("ready", Verdict.FAIL, reasons, "everything else is served; see `damage`")
     else:
-        reasons = "; ".join(answer.json().get("reasons", ["not ready"]))
         yield Check("ready", Verdict.FAIL, reasons, "reports are refused until that is over; see the server's log")
     began_us, began_s = SystemClock().now_us(), perf_counter()
     try:
@@ -124,6 +126,7 @@ def _examine_store(store: dict[str, Any] | None) -> Iterator[Check]:
     if store is None:
         yield Check("compaction", Verdict.SKIPPED, "only an operator may see it", "use the token of an operator")
         return
+    yield checks.check_damage(store.get("damage", ()))
     detail = store.get("detail", {})
     yield checks.check_compaction(detail.get("pending_compaction_bytes"))
     taken = f"{output.size(store['disk_bytes'])} on disk, {output.size(store['memory_bytes'])} in memory"

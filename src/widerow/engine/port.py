@@ -75,6 +75,8 @@ class EngineStats:
     tables: int = 0
     windows: int = 0
     detail: dict[str, float] = field(default_factory=dict)
+    damage: tuple[str, ...] = ()
+    """What is known to be damaged, a sentence each. Reads that do not touch it are served."""
 
 
 @dataclass(frozen=True, slots=True)

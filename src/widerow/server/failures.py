@@ -23,6 +23,7 @@ import msgspec
 from widerow.model.errors import (
     ConfirmationNeeded,
     Conflict,
+    Corrupt,
     Forbidden,
     NotFound,
     Overloaded,
@@ -86,6 +87,7 @@ STATUSES: tuple[tuple[type[WiderowError], int], ...] = (
     (StorageFull, 507),
     (Overloaded, 503),
     (Unavailable, 503),
+    (Corrupt, 500),
 )
 """The first that fits counts."""
 
@@ -149,6 +151,9 @@ def influx(status: int, error: WiderowError) -> Any:
 
 def told(error: WiderowError) -> WiderowError:
     """What a caller may read of an error. Requests that fail of the same error share its id, and one line of the log."""
+    if isinstance(error, Corrupt):
+        log.error("a request met damage: %s", error)
+        return Corrupt("stored bytes are not what was written; the server's log names them")
     if not isinstance(error, StoreUnavailable):
         return error
     request_id = secrets.token_hex(8)

@@ -75,7 +75,7 @@ PROCESS: tuple[Route, ...] = (
         group="Process",
         summary="Whether requests should be sent here",
         replies={
-            200: Reply(doc="Yes.", forms=json_form("Health")),
+            200: Reply(doc="Yes; `degraded` if part of the store is damaged.", forms=json_form("Health")),
             503: Reply(doc="No, and why.", forms=json_form("Health")),
         },
     ),

@@ -605,6 +605,7 @@ SCHEMAS: dict[str, Schema] = {
                     "syncs": WHOLE,
                     "in_flight_bytes": WHOLE,
                     "detail": {"type": "object", "additionalProperties": {"type": "number"}},
+                    "damage": array(TEXT),
                 }
             ),
             "rollups": of({**_LAG, "levels": {"type": "object", "additionalProperties": of(_LAG)}}),

@@ -40,9 +40,10 @@ def ready(call: Call) -> Answer:
     reasons += [trouble for ask in call.front.troubles if (trouble := ask())]
     strains = [strain for ask in call.front.strains if (strain := ask())]
     standing = service.pipeline.pressure.look()
+    damage: tuple[str, ...] = ()
     if standing.healthy:  # otherwise it may not answer, and this should
         try:
-            service.engine.stats()
+            damage = service.engine.stats().damage
         except WiderowError as error:
             reasons.append(f"the store does not answer: {error.code}")
     reasons += [*strains, *standing.reasons]
@@ -50,6 +51,9 @@ def ready(call: Call) -> Answer:
         return json_answer({"status": "degraded", "reasons": reasons}, 503, {"Retry-After": "1"})
     if reasons:
         return json_answer({"status": "not ready", "reasons": reasons}, 503, {"Retry-After": "1"})
+    if damage:  # everything else is served: another server would not have what is damaged, either
+        reason = "the store is damaged: reads that touch what is damaged fail; the log and `widerow doctor` name it"
+        return json_answer({"status": "degraded", "reasons": [reason]})
     return json_answer({"status": "ready"})
 
 
@@ -89,6 +93,7 @@ def status(call: Call) -> Answer:
             "in_flight_bytes": service.pipeline.in_flight(),
             "healthy": service.pipeline.pressure.healthy,
             "detail": stats.detail,
+            "damage": stats.damage,
         }
         answer["rollups"] = standing(service.pyramid.guard.look())
     return json_answer(answer)

@@ -95,8 +95,8 @@ def delete(
         rows = db.family(family)
         if rows is None:
             return
-        stems = _stems(prefix, shapes_of(rows, prefix), wanted)
-        found = (key for stem in stems for key, _ in items(rows, stem + low, stem + high))
+        stems = _stems(prefix, shapes_of(db, rows, prefix), wanted)
+        found = (key for stem in stems for key, _ in items(db, rows, stem + low, stem + high))
         doomed = [key for key in found if key[-SUFFIX : 6 - SUFFIX] >= newest]
         if not doomed:
             return
@@ -141,7 +141,7 @@ class ColumnsReader(PartitionReader):
     def read(self, opened: Opened, count: int) -> tuple[RawRows, dict[bytes, bytes]]:
         """Column by column, all as far as the same clustering key."""
         at = opened.at
-        shapes = shapes_at(at, self.prefix)
+        shapes = shapes_at(opened.scan.db, at, self.prefix)
         stems = _stems(self.prefix, shapes, self._wanted)
         most = min(count, max(_LEAST, PIECE // max(1, len(stems))))
         low = self.next_key[len(self.prefix + ROWS) :]
@@ -158,6 +158,7 @@ class ColumnsReader(PartitionReader):
                     break
                 run.append((key, at.value()))
                 at.next()
+            opened.scan.db.check_read(at)
             runs.append(run)
             give_way()
         if horizon is None:

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import cast
 
 from rocksdict import (
     BlockBasedOptions,
@@ -27,6 +26,7 @@ from rocksdict import (
     DBRecoveryMode,
     Options,
     Rdict,
+    RdictIter,
     ReadOptions,
     WriteBatch,
 )
@@ -34,9 +34,9 @@ from rocksdict import (
 from widerow.engine.port import TableSize
 from widerow.engine.rocksdb.check import may_create
 from widerow.engine.rocksdb.families import is_windowed
-from widerow.engine.rocksdb.faults import fault
+from widerow.engine.rocksdb.faults import fault, table_file
 from widerow.engine.rocksdb.ledger import Ledger
-from widerow.model.errors import StorageFull, Unavailable
+from widerow.model.errors import Corrupt, StorageFull, StoreUnavailable, Unavailable, WiderowError
 from widerow.ops.courtesy import give_way, to_spare_s, undisturbed
 from widerow.ops.folders import make_private
 
@@ -85,6 +85,9 @@ class Database:
         self._synced = 0
         self._failed = 0
         self._syncing = False
+        self.damage: dict[str, str] = {}
+        """Table files that could not be read since the store was opened, with RocksDB's words."""
+        self._compacts = True
         self._cache = Cache(settings.cache_bytes)
         make_private(path)
         self._ledger = Ledger(path)
@@ -130,6 +133,7 @@ class Database:
         # Compaction that lags is caught up on; a stall would hold the GIL for as long.
         options.set_level_zero_slowdown_writes_trigger(40)
         options.set_level_zero_stop_writes_trigger(60)
+        options.set_disable_auto_compactions(not self._compacts)
         options.set_bytes_per_sync(1 << 20)
         options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
         options.set_keep_log_file_num(4)
@@ -167,6 +171,23 @@ class Database:
 
     def names(self) -> list[str]:
         return list(self._families)
+
+    def check_read(self, at: RdictIter) -> None:
+        """Ask an iterator that has ended: RocksDB ends it at what it cannot read as it does at the end of the data."""
+        try:
+            at.status()
+        except Exception as error:
+            raise self.unreadable(error) from error
+
+    def unreadable(self, error: Exception) -> WiderowError:
+        """What to raise when the driver could not read. A damaged file is logged when it is first met."""
+        file = table_file(error)
+        if file is None:
+            return fault(error, self.path, f"cannot read {self.path}")
+        if file not in self.damage:
+            self.damage[file] = str(error)
+            log.error("%s of %s cannot be read: %s", file, self.path, error)
+        return Corrupt(f"{file} of {self.path} cannot be read: {error}")
 
     # -- writing
 
@@ -266,7 +287,13 @@ class Database:
         except Exception as error:
             self._healthy = False
             log.warning("rocksdb: %s", error)
-            raise fault(error, self.path, "rocksdb") from error
+            said = fault(error, self.path, "rocksdb")
+            if not isinstance(said, Corrupt):
+                raise said from error
+            # What a compaction met: RocksDB then refuses all writes. Nothing of this write is lost that was acknowledged.
+            self.unreadable(error)
+            self._compacts = False
+            raise StoreUnavailable(str(said)) from error
 
     def _check_room(self) -> None:
         free = free_bytes(self.path)
@@ -282,6 +309,8 @@ class Database:
         with self._gate:
             self._gate.wait_for(lambda: not self._readers)
             log.warning("rocksdb: reopening %s after a failed write", self.path)
+            if not self._compacts:
+                log.error("rocksdb: reopening with automatic compaction off, since it met a damaged file")
             with self._sync:
                 self._failed = max(self._failed, self._written)
             self._is_open = False
@@ -338,21 +367,27 @@ class Database:
         """What the cache of blocks holds, which all families share."""
         return int(self._cache.get_usage())
 
+    def damage_found(self) -> tuple[str, ...]:
+        """A sentence for each thing that is wrong."""
+        found = tuple(f"{file} cannot be read: {said}" for file, said in list(self.damage.items()))
+        return found if self._compacts else (*found, "automatic compaction is off, since it met a damaged file")
+
     def sum_property(self, name: str) -> int:
         return sum(int(f.property_int_value(name) or 0) for f in list(self._families.values()))
 
 
-def items(family: Rdict, low: bytes, high: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values in [low, high), in order. Inside `Database.reading()` or `writing()`."""
+def items(db: Database, family: Rdict, low: bytes, high: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and values in [low, high), in order. Inside `reading()` or `writing()`. `Corrupt`: some cannot be read."""
     options = ReadOptions()  # lives as long as this generator: the iterator only borrows its bound
     if high is not None:
         options.set_iterate_upper_bound(high)
-    yield from raw_items(family, low, options)
-
-
-def raw_items(family: Rdict, low: bytes, options: ReadOptions) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values from `low` on, for whoever keeps the options as long as the iterator: a generator less."""
-    return cast("Iterator[tuple[bytes, bytes]]", family.items(from_key=low, read_opt=options))
+    at = family.iter(options)
+    at.seek(low)
+    key, value, following = at.key, at.value, at.next
+    while (found := key()) is not None:
+        yield found, value()
+        following()
+    db.check_read(at)
 
 
 def next_rows(rows: Iterator[tuple[bytes, bytes]], count: int, *, rests: bool = False) -> list[tuple[bytes, bytes]]:

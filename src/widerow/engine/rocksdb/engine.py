@@ -85,7 +85,7 @@ class RocksEngine:
         with self.db.reading():
             default = self.db.family("default")
             assert default is not None
-            stored = [value for _, value in items(default, b"", None)]
+            stored = [value for _, value in items(self.db, default, b"", None)]
         return {table.name: table for table in (msgspec.json.decode(value, type=Table) for value in stored)}
 
     def write(self, changes: Sequence[tuple[Table, Rows]]) -> None:
@@ -254,11 +254,11 @@ class RocksEngine:
             rows = self.db.family(family)
             if rows is None:
                 return
-            stored = list(items(rows, start, stop))
+            stored = list(items(self.db, rows, start, stop))
             if not stored:
                 return
             piece = Piece()
-            piece.add(partition, prefix, stored, shapes_of(rows, prefix))
+            piece.add(partition, prefix, stored, shapes_of(self.db, rows, prefix))
             found = decode(piece, now_s=0, wanted=None, resolve=False)
             doomed = found.version_us <= version_us
             batch = WriteBatch(raw_mode=True)
@@ -322,6 +322,7 @@ class RocksEngine:
                     "running_compactions": self.db.sum_property("rocksdb.num-running-compactions"),
                     "table_files_bytes": self.db.sum_property("rocksdb.total-sst-files-size"),
                 },
+                damage=self.db.damage_found(),
             )
 
     def sizes(self) -> Mapping[str, TableSize]:

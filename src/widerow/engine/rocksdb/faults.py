@@ -18,7 +18,7 @@ _LOCKED = re.compile(
     re.DOTALL,
 )
 _CORRUPT = re.compile(r"(Corruption|IO error: No such file or directory): ")
-"""A file of the store that is not there is damage as much as one that cannot be read."""
+"""A file that is missing is damage, as one is that cannot be read."""
 _FULL = re.compile(r"IO error: (.*: )?No space left on device", re.DOTALL)
 _TABLE_FILE = re.compile(r"\d+\.sst\b")
 

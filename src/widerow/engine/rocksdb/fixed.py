@@ -104,7 +104,10 @@ def get_many(db: Database, family: str, keys: list[bytes]) -> list[bytes | None]
     handle = db.family(family)
     if handle is None or not keys:
         return [None] * len(keys)
-    found: list[bytes | None] = handle.get(keys)  # type: ignore[assignment, arg-type]
+    try:
+        found: list[bytes | None] = handle.get(keys)  # type: ignore[assignment, arg-type]
+    except Exception as error:
+        raise db.unreadable(error) from error
     return found
 
 
@@ -244,7 +247,7 @@ def _pieces(db: Database, family: str, low: bytes, high: bytes | None) -> Iterat
             handle = db.family(family)
             if handle is None:
                 return
-            rows = next_rows(items(handle, low, high), _PIECE)
+            rows = next_rows(items(db, handle, low, high), _PIECE)
         if rows:
             yield [key for key, _ in rows], [value for _, value in rows]
         if len(rows) < _PIECE:

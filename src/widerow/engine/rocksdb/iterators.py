@@ -42,7 +42,7 @@ class Iterators:
     """Of one scan."""
 
     def __init__(self, db: Database) -> None:
-        self._db = db
+        self.db = db
         self._reading = ExitStack()
         self._opened: dict[str, Opened] = {}
         self._used = 0
@@ -55,11 +55,11 @@ class Iterators:
             self.give_back()
             give_way()
         if not self._used:
-            self._reading.enter_context(self._db.reading())
+            self._reading.enter_context(self.db.reading())
         self._used += _LOOK_UP
         found = self._opened.get(family)
         if found is None:
-            handle = self._db.family(family)
+            handle = self.db.family(family)
             if handle is None:
                 return None
             found = self._opened[family] = Opened(handle, self)

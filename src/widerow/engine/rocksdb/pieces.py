@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rocksdict import ReadOptions
 
-from widerow.engine.rocksdb.database import next_rows, raw_items
+from widerow.engine.rocksdb.database import items, next_rows
 from widerow.engine.rocksdb.keys import Strings
 from widerow.engine.rocksdb.raw import RawRows, as_columns
 from widerow.engine.rocksdb.values import (
@@ -36,6 +36,7 @@ from widerow.ops.courtesy import give_way
 if TYPE_CHECKING:
     from rocksdict import Rdict, RdictIter
 
+    from widerow.engine.rocksdb.database import Database
     from widerow.engine.rocksdb.iterators import Opened
 
 SHAPES = b"\0"
@@ -99,9 +100,7 @@ class PartitionReader:
             if self.done or len(rows) >= count:
                 return rows, shapes
             opened.scan.small = False  # the next partition will be like this one
-        options = ReadOptions()  # the iterator only borrows it
-        options.set_iterate_upper_bound(self.stop)
-        following = raw_items(opened.family, self.next_key, options)
+        following = items(opened.scan.db, opened.family, self.next_key, self.stop)
         rows += next_rows(following, count - len(rows), rests=True)
         if len(rows) < count:
             self.done = True
@@ -115,11 +114,11 @@ class PartitionReader:
                 self.done = True
             self.next_key = behind(logical)
         # Shapes after rows: a row written meanwhile brought its shape with it.
-        return rows, shapes_of(opened.family, self.prefix) if rows else {}
+        return rows, shapes_of(opened.scan.db, opened.family, self.prefix) if rows else {}
 
     def _read_few(self, opened: Opened, most: int, rows: RawRows) -> dict[bytes, bytes]:
         """The first rows, with an iterator that others use as well. It shows shapes and rows of the same moment."""
-        shapes = shapes_at(opened.at, self.prefix)
+        shapes = shapes_at(opened.scan.db, opened.at, self.prefix)
         if not shapes:
             self.done = True
             return shapes
@@ -133,6 +132,7 @@ class PartitionReader:
             rows.append((key, at.value()))
             logical = key[:-SUFFIX]
             at.next()
+        opened.scan.db.check_read(at)
         self.done = True
         return shapes
 
@@ -144,9 +144,9 @@ class FirstReader:
     it does not outlive a `reading()` block.
     """
 
-    def __init__(self, family: Rdict, *, now_s: int, wanted: frozenset[bytes] | None) -> None:
+    def __init__(self, db: Database, family: Rdict, *, now_s: int, wanted: frozenset[bytes] | None) -> None:
         self._options = ReadOptions()  # the iterator only borrows it
-        self._at = family.iter(self._options)
+        self._db, self._at = db, family.iter(self._options)
         self._now_s, self._wanted = now_s, wanted
 
     def add_to(self, piece: Piece, partition: Key, prefix: bytes, low: bytes, high: bytes) -> bool:
@@ -163,6 +163,7 @@ class FirstReader:
             if wanted is None or not wanted.isdisjoint(shape_of(shape).names):
                 pending.add(name)
             at.next()
+        self._db.check_read(at)
         if not pending:
             return True
         if low > rows_begin:
@@ -177,19 +178,19 @@ class FirstReader:
             if not expire_s or expire_s > self._now_s:
                 pending.discard(key[-8:])
             at.next()
+        self._db.check_read(at)
         if len(rows) > first:
             piece.begin(partition, prefix, first)
         return True
 
 
-def shapes_of(family: Rdict, prefix: bytes) -> dict[bytes, bytes]:
+def shapes_of(db: Database, family: Rdict, prefix: bytes) -> dict[bytes, bytes]:
     """The shapes of a partition: hash -> what it stands for."""
-    options, start = ReadOptions(), len(prefix) + 1  # the iterator only borrows them
-    options.set_iterate_upper_bound(prefix + ROWS)
-    return {key[start:]: shape for key, shape in raw_items(family, prefix + SHAPES, options)}
+    start = len(prefix) + 1
+    return {key[start:]: shape for key, shape in items(db, family, prefix + SHAPES, prefix + ROWS)}
 
 
-def shapes_at(at: RdictIter, prefix: bytes) -> dict[bytes, bytes]:
+def shapes_at(db: Database, at: RdictIter, prefix: bytes) -> dict[bytes, bytes]:
     """The same by an iterator, which is left behind them: at the partition's first row."""
     start, rows_begin = len(prefix) + 1, prefix + ROWS
     found: dict[bytes, bytes] = {}
@@ -197,6 +198,7 @@ def shapes_at(at: RdictIter, prefix: bytes) -> dict[bytes, bytes]:
     while at.valid() and (key := at.key()) < rows_begin:
         found[key[start:]] = at.value()
         at.next()
+    db.check_read(at)
     return found
 
 

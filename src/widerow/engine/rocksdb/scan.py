@@ -160,7 +160,7 @@ class SparseScan:
             handle = self.db.family(family)
             if handle is None:
                 return True
-            reader = readers[family] = FirstReader(handle, now_s=self.now_s, wanted=self.wanted)
+            reader = readers[family] = FirstReader(self.db, handle, now_s=self.now_s, wanted=self.wanted)
         return reader.add_to(piece, partition, prefix, *bounds(self.table, partition, prefix + ROWS, self.span))
 
     # -- everything in the span
@@ -276,7 +276,7 @@ class SparseScan:
     def _next_key(self, family: str, start: bytes) -> bytes | None:
         with self.db.reading():
             handle = self.db.family(family)
-            return None if handle is None else next((key for key, _ in items(handle, start, None)), None)
+            return None if handle is None else next((key for key, _ in items(self.db, handle, start, None)), None)
 
 
 def rows_of_piece(
