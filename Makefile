@@ -17,8 +17,7 @@ FETCHED = $${WIDEROW_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/widerow}
 SIDE_BY_SIDE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 CACHES := .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache site build dist bench/results
 
-# The kernels are kept in __pycache__ anyway; and without the rest of it each of the hundreds of processes that tests start
-# would compile the whole package again.
+# Without __pycache__ each of the hundreds of processes that tests start would compile the whole package again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -137,7 +136,7 @@ $(VENV)/.dev: requirements/dev.lock pyproject.toml | $(VENV)/.run
 	$(INSTALL) --no-deps --no-build-isolation --editable .
 	touch $@
 
-# The kernels are compiled once, into __pycache__: no request and no test waits for a compiler.
+# The kernels are compiled once, and again when their sources change: no request and no test waits for a compiler.
 $(VENV)/.warm: $(SOURCES) | $(VENV)/.run
 	env PYTHONPATH=src $(BIN)/python -m widerow.warm
 	touch $@
