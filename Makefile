@@ -21,7 +21,7 @@ CACHES := .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run servers test test-rest test-all test-cluster test-everywhere test-year check format bench storm neighbour crash crash-rollups crash-pipeline frozen mad-sensor fuzz dist lock clean
+.PHONY: help setup run servers test test-rest test-all test-cluster test-year check format bench storm neighbour crash crash-rollups crash-pipeline frozen mad-sensor fuzz dist lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,9 +57,6 @@ test-cluster: setup ## Run the tests that need three Cassandra nodes (4 GiB of m
 	@sh tools/system_packages.sh
 	@$(BIN)/python -m tests.servers --fetch cassandra
 	$(BIN)/python -m pytest -m cluster $(ARGS)
-
-test-everywhere: setup real-servers ## Run the tests of the HTTP API on every engine, those of what never reaches a store as well
-	env WIDEROW_EVERYWHERE=1 $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/system -k test_http $(ARGS)
 
 test-year: setup ## Compare every hour of a year of rollups with Polars (N= seconds between reports, 600)
 	env WIDEROW_YEAR_DAYS_APART=1 WIDEROW_YEAR_PACE_S=$(or $(N),600) $(BIN)/python -m pytest tests/system/test_year.py $(ARGS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from functools import cache
 
+import httpx._transports.default
 import pytest
 import typer.main
 import typer.testing
@@ -45,6 +46,8 @@ class _Tallied:
 def pytest_configure(config: pytest.Config) -> None:
     # typer makes all commands anew for each that a test runs, which takes half of its time.
     pytest.MonkeyPatch().setattr(typer.testing, "_get_command", cache(typer.main.get_command))
+    # So does httpx: each client reads all certificates of the system, 40 ms long.
+    pytest.MonkeyPatch().setattr(httpx._transports.default, "create_ssl_context", cache(httpx.create_ssl_context))
     config.stash[_tally] = tally = Tally()
     config.pluginmanager.register(_Tallied(tally))
 

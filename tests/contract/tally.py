@@ -8,7 +8,7 @@ from collections import Counter
 ENGINES = ("memory", "rocksdb", "cassandra", "bigtable")
 SUITES = ("contract", "telemetry", "http")
 
-_HTTP = re.compile(r"system/test_http_\w+\.py::.*\[(rocksdb|cassandra|bigtable)[\]-]")
+_HTTP = re.compile(r"system/test_http_\w+\.py::.*\[(memory|rocksdb|cassandra|bigtable)[\]-]")
 _CLASS = re.compile(r"contract/test_\w+\.py::Test(On)?(Memory|RocksDB|Cassandra|Bigtable)::")
 
 

@@ -83,7 +83,7 @@ def connection(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Conn
 @pytest.fixture
 def impatient(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
     """For what never ends by itself."""
-    yield from connected(server, monkeypatch, 2.0)
+    yield from connected(server, monkeypatch, 1.0)
 
 
 def fails(code: grpc.StatusCode) -> Answer:

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import fields
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -118,16 +119,18 @@ def test_no_error_code_is_documented_that_does_not_exist() -> None:
     assert set(first_cells(page("reference/errors.md"))) - error_codes() - set(REFUSAL_CODES) == set()
 
 
-def error_codes() -> set[str]:
+@cache
+def error_codes() -> frozenset[str]:
     """Codes of error classes, and those given to errors where they are raised (`code="..."`), in all sources."""
     found = set()
     for path in SOURCES.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)) if "code" in text else ():
             if isinstance(node, ast.Assign) and any(_names_code(target) for target in node.targets):
                 found |= _text(node.value)
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") != Refusal.__name__:
                 found |= {code for keyword in node.keywords if keyword.arg == "code" for code in _text(keyword.value)}
-    return found
+    return frozenset(found)
 
 
 def _names_code(target: ast.expr) -> bool:

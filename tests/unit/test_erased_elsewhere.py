@@ -14,9 +14,10 @@ from widerow.config import Config, Rollup, Store, Time
 from widerow.engine.memory import MemoryEngine
 from widerow.model.series import Reply
 from widerow.model.tenant import Tenant
-from widerow.model.times import HOUR, MINUTE, SystemClock, TimeSpan
+from widerow.model.times import HOUR, MINUTE, SECOND, SystemClock, TimeSpan
 from widerow.pipeline.job import Job
 from widerow.query.fleet import ask, fleet_question
+from widerow.rollup import others
 from widerow.service import Service
 
 REFRESH_S = 1
@@ -30,6 +31,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     engine = MemoryEngine(SystemClock())
     monkeypatch.setattr(services, "open_engine", lambda _config, _clock: engine)
     monkeypatch.setattr(services, "is_shared", lambda _url: True)
+    monkeypatch.setattr(others, "_SETTLE_EVERY_US", SECOND // 2)  # the tests wait for it
     with Service.open(CONFIG, rolls=True) as service:
         yield service
 
@@ -117,7 +119,7 @@ def test_a_process_that_stops_before_it_has_purged_is_noticed(serve: Service, ap
     api.delete_device(tenant, "a")
     follow_erasures()
     assert sums(fleet(serve, tenant)) == {"m_x": 20.0}
-    time.sleep(7)  # it has looked
+    time.sleep(2)  # it has looked
     assert not is_rolled(serve, tenant), "nobody has marked it yet"
     serve.house.purge()
     check(serve, tenant, {"m_x": 20.0})

@@ -130,11 +130,11 @@ def test_while_the_store_does_not_answer_what_it_said_lately_counts(monkeypatch:
         service.catalog.tokens.revoke(token.id)
         with monkeypatch.context() as patch:
             patch.setattr(service.engine, "get", away)
+            patch.setattr(auth_module, "_PATIENCE_S", 0.15)
             for _ in range(3):
                 clock.time_us += 3 * MINUTE
                 assert ask(known) == caller
             # These wait for as long as the store does not answer: ten times what those are given that need not.
-            patch.setattr(auth_module, "_PATIENCE_S", 0.15)
             with pytest.raises((Unavailable, TimeoutError)):
                 ask(stranger, 1.5)
             with pytest.raises((Unavailable, Unauthorized, TimeoutError)):

@@ -36,7 +36,7 @@ def clock() -> ManualClock:
     return ManualClock(NOW)
 
 
-@pytest.fixture(params=["memory", "rocksdb"])
+@pytest.fixture(params=["memory", pytest.param("rocksdb", marks=pytest.mark.rest)])
 def engine(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path) -> Iterator[Engine]:
     engine: Engine = MemoryEngine(clock) if request.param == "memory" else RocksEngine(tmp_path, clock=clock)
     yield engine
