@@ -23,6 +23,9 @@ from widerow.engine.contract.tables import SPARSE
 from widerow.model.errors import Corrupt
 from widerow.model.names import Names
 
+pytestmark = pytest.mark.rest  # Bigtable's kernels take half a minute to compile
+
+
 texts = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=8)
 values = st.floats(allow_nan=False) | texts | st.binary(max_size=200)
 shapes = st.dictionaries(texts, values, max_size=5)

@@ -24,6 +24,9 @@ from widerow.model.names import Names
 from widerow.model.times import DAY, HOUR, SECOND, ManualClock
 from widerow.schema.tables import LAST_SEEN, TENANTS, telemetry
 
+pytestmark = pytest.mark.rest  # Bigtable's kernels take half a minute to compile
+
+
 Answer = Callable[[Any, Any], Iterator[Any]]
 
 
