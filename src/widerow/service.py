@@ -21,6 +21,7 @@ from widerow.admit.hot import HotDevices
 from widerow.admit.pressure import Pressure
 from widerow.admit.shares import Shares
 from widerow.admit.turns import Turns
+from widerow.backup.running import Backups
 from widerow.catalog import lease as leases
 from widerow.catalog.audit import Audit
 from widerow.catalog.catalog import Catalog, CatalogSettings
@@ -39,7 +40,7 @@ from widerow.ingest.replay import Replay
 from widerow.memory import tenant_memory
 from widerow.model.device import Device
 from widerow.model.errors import Conflict, NotTheWriter
-from widerow.model.store import is_shared
+from widerow.model.store import Embedded, is_shared, parse_store
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, MINUTE, MS, SECOND, Clock, SystemClock, TimeSpan, whole_ms
 from widerow.ops.counters import Counters
@@ -111,8 +112,12 @@ class Service:
     """Of a process that writes to the store: what lets buckets follow what devices send."""
     gauges: Gauges = field(init=False)
     house: Housekeeping = field(init=False)
+    backups: Backups = field(init=False)
 
     def __post_init__(self) -> None:
+        place = parse_store(self.config.store.url)
+        self.backups = Backups(self.engine, self.clock, place.path if isinstance(place, Embedded) else None)
+        self.telemetry.erasure.recorded = self.backups.erased
         self.gauges = Gauges(
             self.engine,
             self.pipeline,
@@ -310,6 +315,7 @@ class Service:
                 last_first.callback(self.adapting.stop)
             last_first.callback(self.gauges.stop)
             last_first.callback(self.house.stop)
+            last_first.callback(self.backups.stop)
 
     def __enter__(self) -> Self:
         return self

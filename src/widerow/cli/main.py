@@ -18,6 +18,7 @@ from widerow import __version__
 from widerow.cli import (
     api_server,
     audit,
+    backup,
     deadletters,
     demo,
     device,
@@ -85,6 +86,7 @@ app.add_typer(deadletters.app, name="deadletters")
 app.add_typer(mqtt.app, name="mqtt")
 app.add_typer(schema.app, name="schema")
 migrate.add_to(app)
+backup.add_to(app)
 verify.add_to(app)
 audit.add_to(app)
 doctor.add_to(app)

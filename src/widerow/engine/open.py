@@ -8,7 +8,7 @@ from widerow.config import Bigtable, Cassandra, Config
 from widerow.engine.memory import MemoryEngine
 from widerow.engine.port import Engine
 from widerow.model.errors import ConfigError
-from widerow.model.store import Embedded, OnBigtable, OnCassandra, parse_store
+from widerow.model.store import RESTORING, Embedded, OnBigtable, OnCassandra, parse_store
 from widerow.model.times import Clock
 
 
@@ -18,6 +18,10 @@ def open_engine(config: Config, clock: Clock) -> Engine:
     if isinstance(place, Embedded):
         from widerow.engine.rocksdb import RocksEngine, RocksSettings  # noqa: PLC0415
 
+        if (place.path / RESTORING).exists():
+            raise ConfigError(
+                f"a restore into {place.path} is not finished: run the same `widerow restore` again, or remove the folder"
+            )
         settings = RocksSettings(
             cache_bytes=config.store.cache_mib << 20,
             write_buffer_bytes=config.store.write_buffer_mib << 20,

@@ -27,7 +27,7 @@ from widerow.model.times import Clock
 from widerow.schema.table import Table
 from widerow.schema.tables import ERASED, META, TABLES, TENANTS
 
-_OWN = ("schema", *COPY, *lease.KEY)
+_OWN = ("schema", "backup", *COPY, *lease.KEY)
 """What META says of a store that is not so of its copy."""
 
 

@@ -20,6 +20,8 @@ from widerow.model.errors import ConfigError
 
 _REMAINS = re.compile(r"\d+\.(sst|log)|MANIFEST-\d+|IDENTITY")
 KNOWN = "rocksdb:PATH, cassandra://HOST/KEYSPACE, bigtable://PROJECT/INSTANCE/PREFIX or memory:"
+RESTORING = "RESTORING"
+"""A file in the folder of an embedded store: a backup is being restored into it, and nobody may open it."""
 
 
 @dataclass(frozen=True, slots=True)

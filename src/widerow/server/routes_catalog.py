@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from widerow.server import admin, audit, devices, hot, placement, verify
+from widerow.server import admin, audit, backup, devices, hot, placement, verify
 from widerow.server.auth import ADMINS, OPERATORS, READERS
 from widerow.server.call import Param
 from widerow.server.devices import MOST_ON_A_PAGE, PAGE_SIZE
@@ -338,6 +338,29 @@ ADMINISTRATION: tuple[Route, ...] = (
         parameters=(_SINCE, END, _ACTIONS, AFTER, TENANT),
         replies=tabular("A page of actions.", "Actions"),
         offers=TABULAR,
+    ),
+    Route(
+        method="GET",
+        path="/v1/admin/backup",
+        handler=backup.state,
+        roles=OPERATORS,
+        group="Administration",
+        summary="Show the backup that is under way, and how the last ones ended",
+        doc="Of an embedded store.",
+        replies={200: Reply(doc="The state.", forms=json_form("BackupState"))},
+        errors=(409,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/admin/backup",
+        handler=backup.start,
+        roles=OPERATORS,
+        group="Administration",
+        summary="Begin a backup of an embedded store",
+        doc="Over the local socket alone: it writes to a folder of the server's machine. `widerow backup` does this.",
+        body=Body(doc="Where to.", forms=json_form("BackupStart")),
+        replies={202: Reply(doc="It has begun.", forms=json_form("BackupState"))},
+        errors=(409, 413, 415),
     ),
     Route(
         method="POST",

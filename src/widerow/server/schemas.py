@@ -159,6 +159,13 @@ _TOKEN_FIELDS: dict[str, Schema] = {
     "expires": MAYBE_TIME,
 }
 _BY_LEVEL = of({"minute": WHOLE, "hour": WHOLE, "day": WHOLE})
+_BACKUP_FIELDS: dict[str, Schema] = {
+    "number": WHOLE,
+    "mark": {**TIME, "description": "Everything acknowledged before this moment is in it."},
+    "finished": TIME,
+    "bytes": WHOLE,
+    "copied_bytes": {**WHOLE, "description": "How much of it no earlier backup had."},
+}
 _FINDING = of(
     {
         "kind": {"type": "string", "enum": ["wrong", "missing", "extra"]},
@@ -561,6 +568,29 @@ SCHEMAS: dict[str, Schema] = {
             "after": {**TEXT, "description": "The `next` of the answer before."},
         },
         (),
+    ),
+    "BackupStart": of({"to": {**TEXT, "description": "The folder of backups, an absolute path on the server's machine."}}),
+    "BackupState": of(
+        {
+            "state": {"type": "string", "enum": ["idle", "running"]},
+            "run": {
+                "oneOf": [
+                    {"type": "null"},
+                    of(
+                        {
+                            "to": TEXT,
+                            "started": TIME,
+                            "phase": {"type": "string", "enum": ["flushing", "copying"]},
+                            "done_bytes": WHOLE,
+                            "of_bytes": WHOLE,
+                        }
+                    ),
+                ]
+            },
+            "last_success": {"oneOf": [{"type": "null"}, of({**_BACKUP_FIELDS, "to": TEXT})]},
+            "last_error": {"oneOf": [{"type": "null"}, of({"to": TEXT, "time": TIME, "code": TEXT, "message": TEXT})]},
+            "ledgers": array(of({"folder": TEXT, "trouble": {"type": ["string", "null"]}})),
+        }
     ),
     "Verified": of(
         {

@@ -109,6 +109,8 @@ class Erasure:
         self._lock = threading.Lock()
         self.learned: Callable[[str, Mark], None] = lambda _tenant, _mark: None
         """Called with every mark when it becomes known here, whichever process made it."""
+        self.recorded: Callable[[str, Row], None] = lambda _tenant, _fact: None
+        """Called with every mark that this process made, as it is stored."""
         self._log = FactLog(engine, ERASED, clock, refresh_us=refresh_us, learn=self._learn)
 
     def marks(self, tenant: str) -> TenantMarks:
@@ -136,7 +138,9 @@ class Erasure:
         }
         version_us = whole_ms(self._clock.now_us() + ahead_us)
         mark = Mark(device, metric, span, version_us, classes, rollups=tuple(sorted(rollups)))
-        self._log.add(tenant.name, device, self._fact(mark))
+        fact = self._fact(mark)
+        self._log.add(tenant.name, device, fact)
+        self.recorded(tenant.name, fact)
         return mark
 
     def finish(self, tenant: str, mark: Mark, place: tuple[int, int]) -> None:
@@ -150,7 +154,7 @@ class Erasure:
         for rows in self._engine.scan(ERASED, None):
             for i in range(len(rows)):
                 tenant, shard, revision = rows.key(ERASED, i)
-                mark = _mark(rows.row(i))
+                mark = mark_of(rows.row(i))
                 if not mark.done_us:
                     out.append((str(tenant), mark, (int(shard), int(revision))))
         return out
@@ -171,13 +175,14 @@ class Erasure:
         }
 
     def _learn(self, tenant: str, fact: Row) -> None:
-        mark = _mark(fact)
+        mark = mark_of(fact)
         with self._lock:
             self._marks.setdefault(tenant, TenantMarks()).add(mark)
         self.learned(tenant, mark)
 
 
-def _mark(fact: Row) -> Mark:
+def mark_of(fact: Row) -> Mark:
+    """The mark that is stored as this row."""
     span = TimeSpan(int(fact["start_us"]), int(fact["stop_us"]))
     classes = tuple(int(c) for c in str(fact["classes"]).split(","))
     rollups = (part.partition(":") for part in str(fact.get("rollups", "")).split(",") if part)
