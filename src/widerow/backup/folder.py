@@ -23,6 +23,7 @@ from pathlib import Path
 import msgspec
 
 from widerow.model.errors import Conflict, Corrupt, NotFound, Unavailable
+from widerow.ops.folders import make_private
 
 FORMAT = 1
 _CHUNK_BYTES = 1 << 20
@@ -93,9 +94,9 @@ class BackupFolder:
         if not self.exists():
             if self.path.exists() and any(entry.name != "lock" for entry in self.path.iterdir()):
                 raise Conflict(f"{self.path} is not empty, and holds no backups: give an empty folder, or one that has some")
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._backups.mkdir(mode=0o700)
-            self._objects.mkdir(mode=0o700)
+            make_private(self.path)
+            make_private(self._backups)
+            make_private(self._objects)
             self.erased.touch(mode=0o600)
             write_whole(self._owner, msgspec.json.encode(_Owner(FORMAT, store)))
             sync_folder(self.path)
@@ -106,7 +107,7 @@ class BackupFolder:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Nobody else changes it meanwhile. `Conflict`: somebody does."""
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self.path)
         with (self.path / "lock").open("ab") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -26,6 +26,7 @@ from widerow.engine.rocksdb import RocksEngine
 from widerow.model.errors import Conflict, Corrupt
 from widerow.model.store import RESTORING
 from widerow.model.times import DAY, Clock
+from widerow.ops.folders import make_private
 from widerow.schema.tables import META
 
 
@@ -71,7 +72,7 @@ def restore(
 
 def _begun(target: Path, wanted: _Mark) -> _Mark:
     """The mark of this restore; a new one, if it begins."""
-    target.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(target)
     mark = target / RESTORING
     if mark.exists():
         try:

@@ -24,7 +24,7 @@ import msgspec
 from widerow.backup.erased import Erased, Ledger
 from widerow.backup.folder import BackupFolder, Manifest, Stopped, StoredFile
 from widerow.engine.port import Engine
-from widerow.model.errors import Conflict, Unavailable, WiderowError, unexpected
+from widerow.model.errors import Conflict, NotFound, Unavailable, WiderowError, unexpected
 from widerow.model.times import Clock, format_time
 from widerow.schema.tables import META
 
@@ -86,7 +86,7 @@ class Backups:
         self._remove_links()
 
     def start(self, to: Path) -> None:
-        """Begin a backup into a folder. `Conflict`: one is under way, or the store is not embedded."""
+        """Begin a backup into a folder. `Conflict`: one is under way. `NotFound`: the store is not embedded."""
         self._check_embedded()
         with self._lock:
             if self._run is not None:
@@ -133,7 +133,7 @@ class Backups:
 
     def _check_embedded(self) -> None:
         if self._links is None:
-            raise Conflict("only an embedded store is backed up this way; docs/guides/backup.md says how others are")
+            raise NotFound("this store is not embedded: docs/guides/backup.md says how it is backed up", code="no-backup")
 
     # -- a run
 

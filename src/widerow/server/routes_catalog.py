@@ -348,7 +348,7 @@ ADMINISTRATION: tuple[Route, ...] = (
         summary="Show the backup that is under way, and how the last ones ended",
         doc="Of an embedded store.",
         replies={200: Reply(doc="The state.", forms=json_form("BackupState"))},
-        errors=(409,),
+        errors=(404,),
     ),
     Route(
         method="POST",
@@ -360,7 +360,7 @@ ADMINISTRATION: tuple[Route, ...] = (
         doc="Over the local socket alone: it writes to a folder of the server's machine. `widerow backup` does this.",
         body=Body(doc="Where to.", forms=json_form("BackupStart")),
         replies={202: Reply(doc="It has begun.", forms=json_form("BackupState"))},
-        errors=(409, 413, 415),
+        errors=(404, 409, 413, 415),
     ),
     Route(
         method="POST",
