@@ -108,12 +108,6 @@ class Pipeline:
     max_in_flight_mib: int = _setting(256, "Request bodies taken in and not yet answered, in all.", low=1, high=1 << 16)
     max_tenant_in_flight_mib: int = _setting(128, "The same, for one tenant.", low=1, high=1 << 16)
     decoders: int = _setting(2, "Threads that decode large bodies.", low=1, high=64)
-    share_core: int = _setting(
-        1,
-        "1: the event loop and the committer, who take turns, stay on one core; 0: the system places them.",
-        low=0,
-        high=1,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -203,9 +203,6 @@ class Service:
                     shared=shared,
                 ),
                 may_roll=may_write,
-                urgent=pressure.is_live,
-                busy=pressure.is_busy,
-                backlog=pressure.has_backlog,
                 rolled=lambda level, rolled: _count_rolled(counters, level, rolled),
                 **({"told": told(counters)} if told else {}),
             )
@@ -239,7 +236,6 @@ class Service:
                     max_in_flight_bytes=config.pipeline.max_in_flight_mib << 20,
                     max_tenant_in_flight_bytes=config.pipeline.max_tenant_in_flight_mib << 20,
                     decoders=config.pipeline.decoders,
-                    share_core=bool(config.pipeline.share_core),
                     # Behind Kafka the topic decides: a worker that has to catch up with live reports is not late for them.
                     backfill_after_us=0 if crew else config.backfill.after_s * SECOND,
                     max_backfill_bytes=config.backfill.max_in_flight_mib << 20,
@@ -250,7 +246,6 @@ class Service:
                 pressure,
                 None if crew else admission,
                 usage,
-                others=pyramid.is_closing,
             )
             undo.callback(pipeline.close)
             naming = line_codec.LineNaming(

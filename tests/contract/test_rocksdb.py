@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -17,7 +15,6 @@ from widerow.engine.port import Engine
 from widerow.engine.rocksdb import RocksEngine
 from widerow.model.errors import ConfigError
 from widerow.model.times import ManualClock
-from widerow.ops.courtesy import Rests, yielding
 
 
 class TestRocksDB(EngineContract):
@@ -71,40 +68,6 @@ def test_a_table_that_was_made_with_the_other_layout_is_refused(tmp_path: Path, 
             engine.apply([FIXED, replace(SPARSE, by_column=not by_column)])
         engine.apply([made])
         engine.close()
-
-
-def test_who_has_time_to_spare_leaves_syncing_to_others_and_not_for_ever(tmp_path: Path) -> None:
-    engine = RocksEngine(tmp_path, clock=ManualClock(START_US))
-    engine.apply([SPARSE])
-    put, busy = threading.Event(), True
-
-    def write(second: int) -> None:
-        engine.write([(SPARSE, sparse_rows(SPARSE, [((*A, second), {"x": 1.0})], version_us=V1))])
-
-    def write_at_leisure(longest_s: float) -> None:
-        rests = Rests(lambda: False, times=1.0, longest_s=longest_s, busy=lambda: busy, at_least=1.0, sleep=lambda _: None)
-        with yielding(rests):
-            write(1)
-
-    wait_durable = engine.db.wait_durable
-
-    def watched(ticket: int) -> None:
-        put.set()
-        wait_durable(ticket)
-
-    engine.db.wait_durable = watched  # type: ignore[method-assign]
-    before = engine.db.syncs
-    with ThreadPoolExecutor(1) as pool:
-        patient = pool.submit(write_at_leisure, 600.0)
-        assert put.wait(30)
-        write(2)
-        patient.result(30)
-    assert engine.db.syncs == before + 1, "one was enough for both"
-    write_at_leisure(0.05)
-    busy = False
-    write_at_leisure(600.0)
-    assert engine.db.syncs == before + 3, "nobody else did"
-    engine.close()
 
 
 def test_memory_has_the_blocks_that_were_read_in_it(tmp_path: Path) -> None:

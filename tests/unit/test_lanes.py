@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -33,27 +32,14 @@ def job(lane: Lane, size: int = PIECE_BYTES) -> Job:
 class Site:
     share: float = 0.2
     now_s: float = 50.0
-    on_their_way: int = 0
-    """Live reports that come as soon as somebody asks for them."""
-    others: bool = False
-    """Whether there is other work that backlog leaves the machine to."""
     lanes: Lanes = field(init=False)
 
     def __post_init__(self) -> None:
         self.lanes = Lanes(
             max_tenant_bytes=1 << 30,
             share=self.share,
-            coming=self.come,
-            others=lambda: self.others,
             clock_s=lambda: self.now_s,
         )
-
-    def come(self) -> bool:
-        if not self.on_their_way:
-            return False
-        self.on_their_way -= 1
-        self.put(Lane.LIVE)
-        return True
 
     def put(self, lane: Lane, count: int = 1) -> None:
         for _ in range(count):
@@ -79,93 +65,6 @@ def test_live_reports_go_first_and_all_at_once() -> None:
     assert site.commit(0.0001) == [Lane.BACKFILL], "a piece, when nobody else waits"
 
 
-def test_between_the_steps_of_a_commit_of_backlog_live_reports_have_their_turn() -> None:
-    site = Site()
-    site.put(Lane.BACKFILL)
-    site.now_s += 0.01
-    assert [job.lane for _, jobs in site.lanes.take() for job in jobs] == [Lane.BACKFILL]
-    assert site.lanes.is_backlog
-    assert site.lanes.take_live() == []
-    site.put(Lane.LIVE, 2)
-    (ours,) = site.lanes.take_live()
-    assert [job.lane for job in ours[1]] == [Lane.LIVE] * 2
-    site.now_s += 1.0
-    site.lanes.live_done()
-    site.now_s += 0.001
-    credit_s = site.lanes._credit_s
-    site.lanes.done()
-    assert credit_s - site.lanes._credit_s == pytest.approx(0.001), "what live reports took is not backlog's"
-
-
-def test_backlog_waits_for_live_reports_that_are_on_their_way_and_not_twice() -> None:
-    site = Site()
-    site.put(Lane.BACKFILL, 3)
-    site.now_s += 0.01
-    site.on_their_way = 2
-    assert site.commit(0.001) == [Lane.LIVE]
-    assert site.commit(0.001) == [Lane.BACKFILL], "reports that come without a pause would hold it up for ever"
-    assert site.on_their_way == 1
-    site.now_s += 0.1
-    assert site.commit(0.001) == [Lane.LIVE], "the next commit of backlog waits again"
-
-
-def test_live_reports_that_are_on_their_way_have_their_turn_between_the_steps() -> None:
-    site = Site()
-    site.put(Lane.BACKFILL)
-    site.now_s += 0.01
-    site.lanes.take()
-    site.on_their_way = 1
-    assert [job.lane for _, jobs in site.lanes.take_live() for job in jobs] == [Lane.LIVE]
-    assert site.lanes.take_live() == []
-
-
-def test_backlog_does_not_wait_for_long() -> None:
-    site = Site()
-    site.lanes = Lanes(max_tenant_bytes=1 << 30, share=0.2, coming=lambda: True)
-    site.put(Lane.BACKFILL)
-    assert site.commit(0.0) == [Lane.BACKFILL], "nothing has come"
-
-
-def test_backlog_does_not_wait_for_long_at_each_of_many_steps() -> None:
-    site, asked = Site(), 0
-
-    def coming() -> bool:
-        nonlocal asked
-        asked += 1
-        return True
-
-    site.lanes = Lanes(max_tenant_bytes=1 << 30, share=0.2, coming=coming)
-    site.put(Lane.BACKFILL, 2)
-    for _ in range(2):
-        before = asked
-        site.lanes.take()
-        assert asked > before, "each commit has patience of its own"
-        before = asked
-        for _ in range(100):
-            assert site.lanes.take_live() == []
-        assert asked <= before + 1, "nobody waits, or asks, once it is used up"
-        site.lanes.done()
-
-
-def test_backlog_waits_less_and_less_where_live_reports_never_pause() -> None:
-    site, never_pause = Site(), True
-    site.lanes = Lanes(max_tenant_bytes=1 << 30, share=1.0, coming=lambda: never_pause)
-
-    def patience_after_a_commit_s() -> float:
-        site.put(Lane.BACKFILL)
-        site.lanes.take()
-        site.lanes.done()
-        return site.lanes.patience_s
-
-    patience_s = [site.lanes.patience_s, *(patience_after_a_commit_s() for _ in range(4))]
-    never_pause = False
-    patience_s.append(patience_after_a_commit_s())
-    longest_s, *shorter_s, least_s, after_a_pause_s = patience_s
-    assert all(later_s == sooner_s / 2 for sooner_s, later_s in pairwise([longest_s, *shorter_s[:2]]))
-    assert shorter_s[-1] == least_s > 0, "it always waits a little"
-    assert after_a_pause_s == longest_s
-
-
 def test_of_a_busy_committer_backlog_has_its_share() -> None:
     """Live reports wait all the time."""
     site = Site()
@@ -181,43 +80,6 @@ def test_of_a_busy_committer_backlog_has_its_share() -> None:
         else:
             spent += 0.002
     assert spent / (site.now_s - began_s) == pytest.approx(0.2, abs=0.02)
-
-
-def test_while_others_are_at_work_backlog_waits_unless_there_is_nobody_to_hold_up() -> None:
-    site = Site(others=True)
-    site.put(Lane.BACKFILL, 100)
-    for _ in range(50):
-        site.put(Lane.LIVE)
-        assert site.commit(0.002) == [Lane.LIVE]
-    site.put(Lane.LIVE)
-    site.others = False
-    assert site.commit(0.002) == [Lane.BACKFILL]
-    assert site.commit(0.002) == [Lane.LIVE]
-    site.others = True
-    site.now_s += 0.3
-    assert site.commit(0.01) == [Lane.BACKFILL] * IDLE, "no live report came for a while"
-    site.put(Lane.LIVE)
-    assert site.commit(0.002) == [Lane.LIVE]
-    site.lanes.close()
-    assert site.commit(0.01)[0] is Lane.BACKFILL, "who stops writes the rest"
-
-
-def test_who_waits_for_others_sees_that_they_are_done() -> None:
-    others = True
-    lanes = Lanes(max_tenant_bytes=1 << 30, share=0.5, others=lambda: others, clock_s=lambda: 50.0)
-    lanes.put(job(Lane.LIVE))
-    lanes.take()
-    lanes.done()
-    lanes._credit_s = 0.001
-    lanes.put(job(Lane.BACKFILL))
-    taken: list[Lane] = []
-    taker = threading.Thread(target=lambda: taken.extend(j.lane for _, jobs in lanes.take() for j in jobs), daemon=True)
-    taker.start()
-    taker.join(0.1)
-    assert taken == []
-    others = False
-    taker.join(5)
-    assert taken == [Lane.BACKFILL]
 
 
 @pytest.mark.parametrize("pieces", [1, 4])

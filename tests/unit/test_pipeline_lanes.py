@@ -12,14 +12,12 @@ import pytest
 
 from unit.one_path import send, values
 from widerow.admit.controls import What
-from widerow.codec.decoded import Decoded
 from widerow.config import Backfill, Config, Store
 from widerow.engine.rows import Rows
 from widerow.model.errors import Overloaded, QuotaExceeded, TenantBusy, Unavailable
 from widerow.model.tenant import Limits, Tenant
 from widerow.model.times import HOUR, MINUTE, SECOND, TimeSpan
 from widerow.pipeline.job import Job, Lane, Outcome, Settle
-from widerow.rollup.pyramid import Pyramid
 from widerow.schema.table import Table
 from widerow.service import Service
 
@@ -53,9 +51,9 @@ def test_old_reports_take_the_lane_of_backlog_and_live_ones_beside_them_do_not(
     seen: list[tuple[Lane, int]] = []
     real = service.pipeline._sink.commit
 
-    def watched(work: Sequence[tuple[str, list[Job]]], settle: Settle, give_way: Callable[[], None]) -> None:
+    def watched(work: Sequence[tuple[str, list[Job]]], settle: Settle) -> None:
         seen.extend((job.lane, len(job.batch)) for _, jobs in work for job in jobs if job.batch is not None)
-        real(work, settle, give_way)
+        real(work, settle)
 
     monkeypatch.setattr(service.pipeline._sink, "commit", watched)
     old = [f"m,device=b x={i} {now - HOUR - 1 - i}" for i in range(3)]
@@ -143,96 +141,6 @@ def test_what_passed_its_limits_and_could_not_be_stored_is_not_asked_again(
     service.pipeline.submit(job(admitted=True))
     again = answered.get(timeout=20)
     assert (again.accepted, again.refused) == (3, 0)
-
-
-def test_backlog_is_decoded_when_no_live_report_is_on_its_way_or_after_a_moment(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tenant = service.catalog.tenants.create(Tenant(name="acme"))
-    old = f"m,device=a x=1 {service.clock.now_us() - 90 * MINUTE}".encode()
-    decode = service.bodies.lines(old, encoding="", precision="us", max_bytes=1 << 30)
-
-    def submitted() -> tuple[threading.Event, threading.Event]:
-        decoded, answered = threading.Event(), threading.Event()
-
-        def told() -> Decoded:
-            decoded.set()
-            return decode()
-
-        service.pipeline.submit(Job(tenant, len(old), told, lambda _: answered.set(), lane=Lane.BACKFILL))
-        return decoded, answered
-
-    live = service.pipeline.pressure.admit(1)
-    decoded, answered = submitted()  # while the live one never comes to an end
-    assert decoded.wait(30)
-    assert answered.wait(30)
-    monkeypatch.setattr("widerow.pipeline.pipeline._PAUSE_S", 60.0)
-    decoded, answered = submitted()
-    assert not decoded.wait(0.1)
-    service.pipeline.pressure.release(live)
-    assert decoded.wait(30)
-    assert answered.wait(30)
-
-
-def test_who_was_over_its_limit_a_moment_ago_is_decoded_in_pauses_and_no_front_waits(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    acme, other = (service.catalog.tenants.create(Tenant(name=name)) for name in ("acme", "other"))
-    body = f"m,device=d x=1 {service.clock.now_us()}".encode()
-    decode = service.bodies.lines(body, encoding="", precision="us", max_bytes=1 << 30)
-    threads: list[str] = []
-
-    def submitted(tenant: Tenant) -> tuple[threading.Event, list[Outcome]]:
-        answered, outcomes = threading.Event(), list[Outcome]()
-
-        def told() -> Decoded:
-            threads.append(threading.current_thread().name)
-            return decode()
-
-        def done(outcome: Outcome) -> None:
-            outcomes.append(outcome)
-            answered.set()
-
-        service.pipeline.submit(Job(tenant, len(body), told, done))
-        return answered, outcomes
-
-    monkeypatch.setattr(service.admission, "is_over", lambda name: name == "acme")
-    pressure, here = service.pipeline.pressure, threading.current_thread().name
-    live = pressure.admit(1)
-    answered, outcomes = submitted(acme)  # beside one that never comes to an end
-    assert answered.wait(30)
-    assert (outcomes[0].accepted, outcomes[0].error) == (1, None), "what its limit lets pass is kept"
-    monkeypatch.setattr("widerow.pipeline.pipeline._PAUSE_S", 60.0)
-    waiting, _ = submitted(acme)
-    assert not waiting.wait(0.1)
-    answered, outcomes = submitted(other)
-    assert answered.wait(30), "others do not wait for it"
-    assert threads == ["decode-excess", here]
-    pressure.release(live)
-    assert waiting.wait(30)
-    assert threads == ["decode-excess", here, "decode-excess"]
-    assert not service.pipeline.in_flight()
-
-
-def test_backlog_waits_for_minutes_that_close_and_hours_for_backlog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is put together is what was meant to be."""
-    monkeypatch.setattr(Pyramid, "start", lambda _: None)
-    config = Config(store=Store(url=f"rocksdb:{tmp_path}", reserve_mib=0))
-    with Service.open(config, rolls=True) as service:
-        rolling, pressure = service.pyramid._rolling, service.pipeline.pressure
-        assert rolling is not None
-        assert not service.pipeline._batches._others()
-        with rolling._closing:
-            assert service.pipeline._batches._others()
-        assert not rolling._backlog()
-        permit = pressure.admit(1, Lane.BACKFILL)
-        assert rolling._backlog()
-        pressure.release(permit)
-        assert not rolling._backlog()
-        live = pressure.admit(1)
-        assert not rolling._backlog()
-        assert rolling._busy()
-        pressure.release(live)
 
 
 def test_backlog_beyond_its_bound_is_refused_and_live_reports_are_not(tmp_path: Path) -> None:

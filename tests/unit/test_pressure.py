@@ -10,7 +10,6 @@ from widerow.admit.pressure import Pressure, PressureSettings
 from widerow.model.errors import Overloaded, TenantBusy
 from widerow.model.lane import Lane
 from widerow.ops.counters import Counters
-from widerow.ops.courtesy import LEAVING_S
 
 
 @dataclass
@@ -170,43 +169,6 @@ def test_the_gauges_say_what_is_held() -> None:
     assert [gauge("pending", lane) for lane in ("live", "backfill")] == [1, 1]
     assert gauge("oldest_seconds", "live") == 2
     assert site.counters.registry.get_sample_value("widerow_pressure_healthy") == 1
-
-
-def test_others_give_way_to_live_reports_that_are_urgent() -> None:
-    site = Site()
-    first, second, backlog = site.pressure.admit(1), site.pressure.admit(1), site.pressure.admit(1, Lane.BACKFILL)
-    site.pressure.relax(first)
-    site.pressure.relax(first)
-    assert site.pressure.is_live()
-    site.pressure.move(second, Lane.BACKFILL)
-    assert not site.pressure.is_live(), "backlog is not urgent, nor is one that was told to be patient"
-    for permit in (first, second, backlog):
-        site.pressure.release(permit)
-    site.pressure.relax(second)
-    assert not site.pressure.is_live()
-    assert not site.pressure.is_busy()
-    third = site.pressure.admit(1)
-    assert site.pressure.is_live()
-    site.pressure.release(third)
-    assert site.pressure.is_live(), "its answer has yet to leave"
-    site.now_s += LEAVING_S
-    assert not site.pressure.is_live()
-    assert site.pressure.is_busy(), "more are expected"
-    site.now_s += 1
-    assert not site.pressure.is_busy()
-
-
-def test_others_give_way_for_a_moment_to_what_is_not_known_yet() -> None:
-    site = Site()
-    site.pressure.knock()
-    site.now_s += 0.0015
-    assert site.pressure.is_live()
-    assert not site.pressure.is_busy(), "it may be a question, or nothing"
-    site.pressure.knock()
-    site.now_s += 0.0015
-    assert site.pressure.is_live()
-    site.now_s += 0.001
-    assert not site.pressure.is_live(), "nobody has to say what became of it"
 
 
 def test_a_tenant_has_half_of_the_room_for_backlog_however_it_was_found_out() -> None:

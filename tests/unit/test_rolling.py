@@ -13,9 +13,8 @@ from widerow.model.batch import Report
 from widerow.model.errors import NotFound, Unavailable
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, SECOND, ManualClock
-from widerow.ops import courtesy
 from widerow.rollup.roll import Rolled
-from widerow.rollup.rolling import Rolling, RollingSettings, _Closing, _in_turns
+from widerow.rollup.rolling import Rolling, RollingSettings, _in_turns
 from widerow.rollup.unit import Unit
 from widerow.schema.shards import shard_of
 
@@ -67,88 +66,6 @@ def test_a_backlog_is_rolled_once_it_rests_and_not_later_than_it_must(site: Site
         assert rolling.due() == []
         site.clock.time_us += 5 * SECOND
     assert len(rolling.due()) == 1
-
-
-def paces(site: Site, monkeypatch: pytest.MonkeyPatch) -> list[courtesy.Rests]:
-    """How each roll gives way, of a `Rolling` that is made after this."""
-    roll, met = site.roller.roll, list[courtesy.Rests]()
-
-    def rolled(tenant: Tenant, *units: Unit) -> Rolled:
-        met.append(courtesy._here.pause)
-        return roll(tenant, *units)
-
-    monkeypatch.setattr(site.roller, "roll", rolled)
-    return met
-
-
-def test_what_has_not_waited_for_long_is_rolled_at_leisure(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    met = paces(site, monkeypatch)
-    rolling = Rolling(site.marks, site.roller, named, site.clock, SETTINGS)
-    for waits_us in (MINUTE, 30 * MINUTE):
-        report(site, HOUR_US - 5 * HOUR)
-        assert rolling.due() == [], "it is known from now on"
-        site.clock.time_us += waits_us
-        assert rolling.roll_due() == 1
-    assert met == [rolling._leisure, rolling._rests]
-
-
-def test_what_can_wait_does_so_while_backlog_comes_in_beside_live_reports(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    busy = backlog = True
-    met = paces(site, monkeypatch)
-    rolling = Rolling(site.marks, site.roller, named, site.clock, SETTINGS, busy=lambda: busy, backlog=lambda: backlog)
-
-    def comes() -> None:
-        report(site, HOUR_US - 5 * HOUR, site.clock.time_us)
-        assert rolling.due() == [], "it is known from now on"
-        site.clock.time_us += MINUTE
-
-    comes()
-    assert rolling.roll_due() == 0
-    busy = False
-    assert rolling.roll_due() == 1, "there is nobody to hold up"
-    busy = True
-    comes()
-    assert rolling.roll_due() == 0
-    backlog = False
-    assert rolling.roll_due() == 1, "it is all there"
-    backlog = True
-    comes()
-    site.clock.time_us += 13 * MINUTE
-    assert rolling.roll_due() == 0
-    site.clock.time_us += MINUTE
-    assert rolling.roll_due() == 1, "it has waited for long"
-    assert met == [rolling._leisure] * 3, "and not for too long"
-
-
-def test_others_wait_for_minutes_to_be_closed_and_not_for_ever() -> None:
-    now_s = 1000.0
-    closing = _Closing(lambda: now_s)
-    assert not closing
-    with closing:
-        now_s += 15
-        assert closing
-    assert not closing
-    with closing:
-        assert closing
-        now_s += 6
-        assert not closing, "who is at it all the time does not keep up"
-    with closing:
-        assert not closing
-    now_s += 60
-    with closing:
-        assert closing
-
-
-def test_while_minutes_are_closed_that_is_known(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    known: list[bool] = []
-    rolling = Rolling(site.marks, site.roller, named, site.clock, SETTINGS, windows=site.windows)
-    report(site, site.clock.time_us)
-    monkeypatch.setattr(site.roller, "close", lambda _: known.append(rolling.is_closing()))
-    rolling.roll_due()
-    assert known == [True]
-    assert not rolling.is_closing()
 
 
 def test_what_cannot_be_rolled_stays_marked_and_a_deleted_tenant_is_forgotten(site: Site) -> None:

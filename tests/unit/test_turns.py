@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from widerow.admit.turns import State, Turn, Turns, TurnSettings
 from widerow.model.errors import Overloaded, QueryBusy, Unavailable
 from widerow.ops.counters import Counters
-from widerow.ops.courtesy import LEAVING_S
 
 LONG_S = 0.06
 ALL = TurnSettings(at_once=4, long_at_once=2, max_waiting=8, max_wait_s=15.0, tenant_begun=6, most_begun=12)
@@ -153,48 +152,6 @@ def test_a_long_one_is_not_starved_by_short_ones_of_its_own_tenant() -> None:
             room.now_s += 0.01
             running.end()
     assert had > 5
-
-
-def test_long_ones_give_way_to_what_is_urgent_and_short_ones_do_not() -> None:
-    urgent, now_s = True, 0.0
-
-    def clock_s() -> float:
-        nonlocal now_s
-        now_s += 0.0005  # whoever looks again and again sees time pass
-        return now_s
-
-    def breath_s() -> float:
-        began_s = now_s
-        turn.breathe()
-        return now_s - began_s
-
-    turns = Turns(TurnSettings(long_s=0.02), Counters(), clock_s, urgent=lambda: urgent)
-    turn = turns.ask("a", lambda _: None, _fail)
-    assert breath_s() < 0.01, "it is short"
-    now_s += 0.021
-    assert 0.018 < breath_s() < 1.0, "it rests for as long as may be"
-    now_s += 0.021
-    urgent = False
-    assert breath_s() < 0.01, "nobody else wants anything"
-
-
-def test_long_ones_give_way_to_short_ones_of_whomever() -> None:
-    room = Room()
-    heavy = room.ask("a")
-    assert room.turns.is_urgent(), "it is short itself, so far"
-    room.now_s += LONG_S
-    assert room.turns.has_become_long(heavy)
-    assert heavy.long
-    assert not room.turns.is_urgent()
-    short = room.ask("a")
-    assert room.turns.is_urgent()
-    short.end()
-    assert room.turns.is_urgent(), "its answer has yet to leave"
-    room.now_s += LEAVING_S
-    assert not room.turns.is_urgent()
-    heavy.end()
-    assert not room.turns.is_urgent(), "nobody is in a hurry for a long one's"
-    assert room.turns.ask("a", lambda _: None, _fail).state is State.RUNNING
 
 
 def test_only_so_many_are_begun() -> None:

@@ -23,15 +23,13 @@ from dataclasses import dataclass, field
 from widerow.model.errors import Overloaded, TenantBusy
 from widerow.model.lane import Lane
 from widerow.ops.counters import Counters
-from widerow.ops.courtesy import LEAVING_S
 
+_LEAVING_S = 0.001
 _LOOK_S = 0.25
 """Who takes a permit looks at the health as well, this often at most."""
 _RATE_S = 2.0
 _UNKNOWN_S = 0.002
 """What has come is known, or was refused, by then; or something else came."""
-_BUSY_S = 0.25
-"""Where no live report came for so long, none are expected."""
 _SHORTEST_RETRY_S, _LONGEST_RETRY_S = 1.0, 60.0
 _FAILURES = 2
 """One failed write among others is an accident."""
@@ -174,7 +172,7 @@ class Pressure:
         with self._lock:
             held = self._give_back(permit.lane, permit)
             if permit.urgent and permit.lane is Lane.LIVE:
-                self._leaving_until_s = now_s + LEAVING_S
+                self._leaving_until_s = now_s + _LEAVING_S
             held.drained += permit.size
             passed_s = now_s - held.counted_s
             if passed_s >= _RATE_S:
@@ -257,19 +255,11 @@ class Pressure:
             lanes = {lane: LaneStanding(len(h.permits), h.bytes, h.oldest_s(now_s)) for lane, h in self._lanes.items()}
             return Standing(self._healthy, list(self._reasons), lanes)
 
-    def is_busy(self) -> bool:
-        """Whether live reports come: whether one did a moment ago."""
-        return self._lanes[Lane.LIVE].urgent > 0 or self._clock_s() < self._leaving_until_s + _BUSY_S
-
     def is_live(self) -> bool:
         """Whether somebody waits for a live report to be acknowledged to whom others give way, or did a moment ago; or may
         be about to (`knock`).
         """
         return self._lanes[Lane.LIVE].urgent > 0 or self._clock_s() < max(self._leaving_until_s, self._unknown_until_s)
-
-    def has_backlog(self) -> bool:
-        """Whether backlog was taken in that is not answered."""
-        return bool(self._lanes[Lane.BACKFILL].permits)
 
     def bytes(self) -> int:
         """What is held in all."""

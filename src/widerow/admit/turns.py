@@ -6,10 +6,7 @@ Rule 2: a turn goes to the tenant that used least lately (time, which is forgott
 had least, and what waits grows older meanwhile. While others wait one tenant has at most half of the places.
 Rule 3: what is worked on looks up between one read and the next (`tick`), and pauses if it is another's turn. It keeps its
 thread and what it has read; so of one tenant, and in all, only so many are begun.
-Rule 4: long ones give way (`ops.courtesy`): while a live report waits to be acknowledged, or something short is worked on,
-and until its answer has left, or while it is not known what has come, they rest after each small step, up to four times as
-long as they worked. It is their time, and counts as such.
-Rule 5: lines are bounded in length and in time. Who finds its line full, or has waited for `max_wait_s` in all, is refused
+Rule 4: lines are bounded in length and in time. Who finds its line full, or has waited for `max_wait_s` in all, is refused
 (`QueryBusy`), and told when to come again.
 Nothing here runs anything: whoever asks says what is to be done when its turn has come.
 """
@@ -25,11 +22,9 @@ from enum import Enum
 
 from widerow.model.errors import Overloaded, QueryBusy, Unavailable
 from widerow.ops.counters import Counters
-from widerow.ops.courtesy import LEAVING_S, Rests
 
 _HALF_LIFE_S = 10.0
 _MOST_IN_ALL = 1024
-_MOST_REST, _LONGEST_REST_S = 4.0, 0.1
 _SHORTEST_RETRY_S, _LONGEST_RETRY_S = 1.0, 60.0
 
 
@@ -63,7 +58,6 @@ class Turn:
         "bytes",
         "long",
         "refuse",
-        "rests",
         "resumed",
         "since_s",
         "start",
@@ -79,7 +73,6 @@ class Turn:
         self.state, self.since_s = State.WAITING, now_s
         """`since_s`: when it came into its state, or was last looked at."""
         self.used_s = self.waited_s = 0.0
-        self.rests = Rests(turns.is_urgent, times=_MOST_REST, longest_s=_LONGEST_REST_S, clock_s=turns.clock_s)
         self.long = self.stopped = False
         self.bytes = 0
         self.resumed = threading.Event()
@@ -88,11 +81,6 @@ class Turn:
     def tick(self) -> None:
         """Between two pieces of work: waits here while it is another's turn. Raises `QueryBusy` if that takes too long."""
         self._turns.look_up(self)
-
-    def breathe(self) -> None:
-        """Between two small steps: what is urgent has precedence. For `courtesy.yielding`."""
-        if self.long or self._turns.has_become_long(self):
-            self.rests()
 
     def holds(self, size: int) -> None:
         """So many bytes are in memory for it."""
@@ -161,7 +149,6 @@ class Turns:
         self._lock = threading.Lock()
         self._lines: dict[str, _Line] = {}
         self._running = self._long = self._begun = self._all = 0
-        self._leaving_until_s = 0.0
 
     def ask(self, tenant: str, start: Start, refuse: Refuse) -> Turn:
         """Take a place in the tenant's line. `start` is called once, by any thread, when its turn has come; or `refuse`,
@@ -192,20 +179,10 @@ class Turns:
         _begin(begun)
         if paused:
             self._await(turn)
-            turn.rests.begin()
-
-    def has_become_long(self, turn: Turn) -> bool:
-        if turn.used_s + self.clock_s() - turn.since_s < self.settings.long_s:
-            return False
-        with self._lock:
-            if turn.state is State.RUNNING and not turn.long:
-                turn.long = True
-                self._long += 1
-            return turn.long
 
     def is_urgent(self) -> bool:
         """Whether there is something that others should give way to. Without the lock: a moment ago is good enough."""
-        return self._running > self._long or self.clock_s() < self._leaving_until_s or self._urgent()
+        return self._running > self._long or self._urgent()
 
     def end(self, turn: Turn) -> None:
         with self._lock:
@@ -215,8 +192,6 @@ class Turns:
                 self._lines[turn.tenant].running.remove(turn)
                 self._running -= 1
                 self._long -= turn.long
-                if not turn.long:
-                    self._leaving_until_s = now_s + LEAVING_S
             elif turn.state is State.OVER:
                 return
             else:
@@ -383,5 +358,4 @@ class Turns:
 
 def _begin(turns: list[Turn]) -> None:
     for turn in turns:
-        turn.rests.begin()
         turn.start(turn)

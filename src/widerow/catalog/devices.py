@@ -26,7 +26,6 @@ from widerow.model.errors import Conflict, NotFound, Rejected
 from widerow.model.names import Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import MS, SECOND, Clock, whole_ms
-from widerow.ops.courtesy import give_way
 from widerow.schema.shards import SHARDS, shard_of
 from widerow.schema.tables import DEVICES
 
@@ -76,7 +75,6 @@ class Devices:
         found: list[str] = []
         for chunk in self._registration.names(tenant):
             found += [name for name in chunk if name.startswith(prefix)]
-            give_way()
         return found
 
     def create(self, tenant: Tenant, device: Device) -> Device:

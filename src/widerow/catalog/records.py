@@ -23,7 +23,6 @@ from widerow.model.batch import CellKind
 from widerow.model.check import name_fault
 from widerow.model.errors import Conflict, Corrupt, NotFound, Rejected, Unavailable
 from widerow.model.names import Coded
-from widerow.ops.courtesy import undisturbed
 from widerow.schema.shards import SHARDS, shard_of
 from widerow.schema.table import Table
 
@@ -108,7 +107,7 @@ class Records(Generic[T]):
         With an `expected` revision it must be that one. A change that changes nothing leaves the revision alone.
         `before` gets what is about to be replaced; again, if another process was faster.
         """
-        with self._locks[shard_of(name)], undisturbed():
+        with self._locks[shard_of(name)]:
             for _ in range(_TRIES):
                 old = self._expect(scope, name, expected)
                 new = change(old.value)
@@ -124,7 +123,7 @@ class Records(Generic[T]):
         self, scope: Key, name: str, expected: int | None = None, before: Callable[[Stored[T]], None] = _nothing
     ) -> T:
         """Remove it and give what it was. `before` gets what is about to go; again, if another process was faster."""
-        with self._locks[shard_of(name)], undisturbed():
+        with self._locks[shard_of(name)]:
             for _ in range(_TRIES):
                 old = self._expect(scope, name, expected)
                 before(old)

@@ -76,11 +76,8 @@ class Sink(Protocol):
     """How much of a backlog to commit at once while live reports come: little, where it is the work that takes time and not
     the waiting."""
 
-    def commit(
-        self, work: Sequence[tuple[str, list[Job]]], settle: Settle, give_way: Callable[[], None] = lambda: None
-    ) -> None:
+    def commit(self, work: Sequence[tuple[str, list[Job]]], settle: Settle) -> None:
         """Make the batches of tenants' jobs durable. Settles every job exactly once, at the latest before it returns.
 
-        Called by one thread, a commit after the other, but for one case: a sink may call `give_way` between steps, and what
-        has precedence is committed in it.
+        Called by one thread, a commit after the other.
         """

@@ -1,17 +1,10 @@
-"""Whose turn it is at the committer: live reports first, backlog for a share of its time, a step at a time.
+"""Whose turn it is at the committer: live reports first, backlog for a share of its time, a piece at a time.
 
 Rule 1: what is live and waits is committed at once, all of it. Backlog is committed when nothing live waits, in small pieces
 (`PIECE_BYTES`), and has no more than `share` of the committer's time.
-Rule 2: a commit of backlog gives way: between its steps live reports that came meanwhile are committed (`take_live`). So one
-of them waits for a step at most, a millisecond or so, and not for a commit. What is on its way is waited for, `_PATIENCE_S`
-in all of a commit: live reports that are being decoded, and answers that a front has yet to send. Beside a commit either
-would take several times as long. Where there was no pause in all that time it waits for half of it next, and so on: there
-it would be of no use.
-Rule 3: where live reports never pause, backlog begins a commit after one of theirs as soon as it has saved up for it.
-Rule 4: when no live report came for `_IDLE_S` backlog has all the time there is; after `_LONG_IDLE_S`, many pieces at once.
-Rule 5: while `others` are at work, to whom backlog is to leave the machine, it begins no commit, unless there are no live
-reports to be held up.
-Rule 6: backlog is decoded a little ahead of the committer and no further (`await_room`): what waits, waits as it came.
+Rule 2: where live reports never pause, backlog begins a commit after one of theirs as soon as it has saved up for it.
+Rule 3: when no live report came for `_IDLE_S` backlog has all the time there is; after `_LONG_IDLE_S`, many pieces at once.
+Rule 4: backlog is decoded a little ahead of the committer and no further (`await_room`): what waits, waits as it came.
 """
 
 from __future__ import annotations
@@ -21,7 +14,6 @@ import time
 from collections.abc import Callable
 
 from widerow.model.lane import Lane
-from widerow.ops.courtesy import STEP_S
 from widerow.pipeline.job import Job
 from widerow.pipeline.queue import FairQueue
 
@@ -29,7 +21,7 @@ Work = list[tuple[str, list[Job]]]
 
 PIECE_BYTES = 32 << 10
 """What a body of backlog is cut into, about. With a quarter of that a report takes twice the time: most of what a commit
-takes does not depend on how much it writes, and it gives way between its steps, whatever their number."""
+takes does not depend on how much it writes."""
 _LIVE_BYTES = 16 << 20
 _LIVE_QUANTUM_BYTES = 1 << 20
 _IDLE_BYTES, _LONG_IDLE_BYTES = 64 << 10, 256 << 10
@@ -37,9 +29,6 @@ _AHEAD_BYTES = 4 << 20
 _SAVED_S = 0.005
 """How much of its share backlog can save up."""
 _IDLE_S, _LONG_IDLE_S = 0.25, 1.0
-_PATIENCE_S, _LEAST_PATIENCE_S = 0.03, 0.004
-_OTHERS_S = 0.01
-"""How often it is looked whether others are done."""
 
 
 class Lanes:
@@ -51,13 +40,9 @@ class Lanes:
         max_tenant_bytes: int,
         share: float,
         backlog_bytes: int = PIECE_BYTES,
-        coming: Callable[[], bool] = lambda: False,
-        others: Callable[[], bool] = lambda: False,
         clock_s: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`backlog_bytes`: how much of it is committed at once while live reports come, in whole pieces. `coming`: whether
-        live reports were taken in whose answers have not left. `others`: see rule 5.
-        """
+        """`backlog_bytes`: how much of it is committed at once while live reports come, in whole pieces."""
         lock = threading.RLock()
         self._ready, self._room = threading.Condition(lock), threading.Condition(lock)
         self._live: FairQueue[Job] = FairQueue(
@@ -65,17 +50,10 @@ class Lanes:
         )
         self._backlog: FairQueue[Job] = FairQueue(max_tenant_bytes=None, quantum_bytes=PIECE_BYTES, ready=self._ready)
         self._share, self._backlog_bytes, self._clock_s = share, backlog_bytes, clock_s
-        self._coming, self._others = coming, others
         self._credit_s = 0.0
         self._began_s = self._counted_s = self._live_s = clock_s()
         self.is_backlog = False
-        """Of the commit under way, or the last one; ..."""
-        self._interrupted_at_s = self._interrupted_s = 0.0
-        """... and for how long live reports had the committer meanwhile, or it waited for them."""
-        self._deferred = False
-        """Whether it was backlog's turn and live reports came."""
-        self.patience_s = self._patience_left_s = _PATIENCE_S
-        """How long backlog waits in a commit for what is on its way; and how long yet."""
+        """Of the commit under way, or the last one."""
 
     def put(self, job: Job, *, wake: bool = True) -> None:
         """Raises TenantBusy, for live reports alone."""
@@ -113,7 +91,7 @@ class Lanes:
                 now_s = self._clock_s()
                 self._save(now_s)
                 idle_s = now_s - self._live_s
-                if self._backlog.queued and self._may_begin(idle_s) and not self._is_deferred():
+                if self._backlog.queued and self._may_begin(idle_s):
                     return self._begin(is_backlog=True, size=self._backlog_size(idle_s))
                 if self._live.queued:
                     return self._begin(is_backlog=False, size=_LIVE_BYTES)
@@ -125,32 +103,14 @@ class Lanes:
         """What was taken is committed, or has failed."""
         now_s = self._clock_s()
         if self.is_backlog:
-            took_s = now_s - self._began_s - self._interrupted_s
+            took_s = now_s - self._began_s
             # What it had before, while nobody else wanted anything, is not held against it.
             self._credit_s = max(self._credit_s - took_s, -max(took_s, _SAVED_S))
-            in_vain = self._patience_left_s <= 0
-            self.patience_s = max(self.patience_s / 2, _LEAST_PATIENCE_S) if in_vain else _PATIENCE_S
-            self._patience_left_s = self.patience_s
         else:
             self._live_s = now_s
 
-    def take_live(self) -> Work:
-        """Between the steps of a commit of backlog: live reports that wait. Whoever took calls `live_done`."""
-        with self._ready:
-            self._interrupted_at_s = self._clock_s()
-            if not self._await_traffic():
-                self._interrupted_s += self._clock_s() - self._interrupted_at_s
-            return self._live.take_now(_LIVE_BYTES)
-
-    def live_done(self) -> None:
-        with self._ready:
-            self._live_s = self._clock_s()
-            self._await_traffic()
-            self._interrupted_s += self._clock_s() - self._interrupted_at_s
-
     def _begin(self, *, is_backlog: bool, size: int) -> Work:
-        self.is_backlog, self._deferred = is_backlog, self._deferred and not is_backlog
-        self._began_s, self._interrupted_s = self._clock_s(), 0.0
+        self.is_backlog, self._began_s = is_backlog, self._clock_s()
         work = (self._backlog if is_backlog else self._live).take_now(size)
         if is_backlog:
             self._room.notify()
@@ -159,34 +119,14 @@ class Lanes:
     def _may_begin(self, idle_s: float) -> bool:
         """Whether it is backlog's turn."""
         if self._live.queued:
-            return self._credit_s > 0 and not self.is_backlog and not self._live.closed and not self._others()
-        return idle_s >= _IDLE_S or self._live.closed or (self._credit_s > 0 and not self._others())
-
-    def _is_deferred(self) -> bool:
-        """Whether live reports came that backlog should wait for. Once: some come without a pause."""
-        if self._live.queued or self._deferred:
-            return False
-        self._deferred = self._await_traffic()
-        return self._deferred
-
-    def _await_traffic(self) -> bool:
-        """Until what is on its way in is here, and what is on its way out has left, if that is soon. Whether there are live
-        reports now.
-        """
-        began_s = now_s = time.monotonic()
-        until_s = began_s + self._patience_left_s
-        while not self._live.queued and now_s < until_s and self._coming():
-            self._ready.wait(min(until_s - now_s, STEP_S))
-            now_s = time.monotonic()
-        self._patience_left_s -= now_s - began_s
-        return bool(self._live.queued)
+            return self._credit_s > 0 and not self.is_backlog and not self._live.closed
+        return idle_s >= _IDLE_S or self._live.closed or self._credit_s > 0
 
     def _backlog_size(self, idle_s: float) -> int:
         return _LONG_IDLE_BYTES if idle_s >= _LONG_IDLE_S else _IDLE_BYTES if idle_s >= _IDLE_S else self._backlog_bytes
 
     def _until_due_s(self, idle_s: float) -> float:
-        due_s = _OTHERS_S if self._others() else -self._credit_s / self._share + 1e-4
-        return max(1e-4, min(_IDLE_S - idle_s, due_s))
+        return max(1e-4, min(_IDLE_S - idle_s, -self._credit_s / self._share + 1e-4))
 
     def _save(self, now_s: float) -> None:
         self._credit_s = min(self._credit_s + self._share * (now_s - self._counted_s), _SAVED_S)

@@ -17,7 +17,6 @@ from widerow.model.arrays import Flags, Ints, lengths
 from widerow.model.batch import Batch
 from widerow.model.errors import Refusal, WiderowError
 from widerow.model.names import Coded
-from widerow.ops.courtesy import give_way
 from widerow.pipeline.job import Job, Lane, Outcome
 from widerow.pipeline.lanes import PIECE_BYTES
 
@@ -46,7 +45,6 @@ def pieces(job: Job, answer: Callable[[Job, Outcome], None], live: Flags | None 
         return [job]
     whole, made = _Whole(job, len(parts), answer), []
     for number, (lane, rows) in enumerate(parts):
-        give_way()
         piece = replace(
             job,
             size=max(1, size * len(rows) // len(batch)),

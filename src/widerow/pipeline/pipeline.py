@@ -6,8 +6,8 @@ decoded, and decoded batches waiting to be written. Small bodies are decoded at 
 cost more than the work.
 A job with a report older than `backfill.after_s` is backlog and takes a lane of its own: its own room, its own decoder where
 the front knew, and a share of the committer's time (`pipeline.lanes`).
-A tenant that was over its limit a moment ago has its bodies decoded by another thread, for all such tenants, that waits for
-pauses, however small they are: a front that decodes what is going to be refused serves nobody else meanwhile.
+A tenant that was over its limit a moment ago has its bodies decoded by another thread, for all such tenants: a front that
+decodes what is going to be refused serves nobody else meanwhile.
 Threads: a few decoders (kernels without the GIL), one for backlog, one for excess, and one committer. A commit of live
 reports takes everything that is waiting: under load commits grow by themselves, without load nobody lingers. A second
 committer gave no gain in the few runs that compared them (docs/adr/0006-threads-and-cores.md).
@@ -39,9 +39,7 @@ from widerow.model.merge import joined
 from widerow.model.sizes import batch_bytes
 from widerow.model.tenant import Tenant
 from widerow.model.times import HOUR, Clock
-from widerow.ops.cores import allowed_cores, shared_core, stay_on
 from widerow.ops.counters import Counters
-from widerow.ops.courtesy import Patience, give_way, yielding
 from widerow.pipeline.check import check
 from widerow.pipeline.dead_letters import FILED_CODES, DeadLetters
 from widerow.pipeline.job import Job, Outcome, Sink
@@ -55,9 +53,6 @@ log = logging.getLogger(__name__)
 INLINE_BYTES = 64 << 10
 """Bodies up to this size are decoded by the front itself, unless they are backlog or excess."""
 _QUANTUM_BYTES = 1 << 20
-_PAUSE_S = 0.02
-"""How long a body of backlog waits for pauses, in all. Where live reports never pause that makes fifty bodies a second.
-Bodies of excess wait together, a quantum of them: how many a tenant may send is for its limits to say."""
 _NEVER_US = -(1 << 63)
 """Before any time: where nothing is backlog."""
 _EXCESS = 16
@@ -70,8 +65,6 @@ class PipelineSettings:
     max_in_flight_bytes: int
     max_tenant_in_flight_bytes: int
     decoders: int = 2
-    share_core: bool = False
-    """Whether the committer stays on the core that the event loop stays on; see `ops.cores`."""
     backfill_after_us: int = HOUR
     """How old a report makes its job one of backlog; 0: none is."""
     max_backfill_bytes: int = 64 << 20
@@ -101,9 +94,7 @@ class Pipeline:
         pressure: Pressure | None = None,
         admission: Admission | None = None,
         usage: Recorder | None = None,
-        others: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`others`: whether something is under way beside which no backlog is written (`pipeline.lanes`)."""
         self._sink, self._may_write, self._dead_letters, self._admission = sink, may_write, dead_letters, admission
         self._usage = usage
         self._clock, self._counters, self._settings = clock, counters, settings
@@ -124,8 +115,6 @@ class Pipeline:
             max_tenant_bytes=settings.max_tenant_in_flight_bytes,
             share=settings.backfill_share,
             backlog_bytes=sink.backlog_bytes,
-            coming=self.pressure.is_live,
-            others=others,
         )
         self._decoders = [threading.Thread(target=self._decode_loop, name=f"decode-{i}") for i in range(settings.decoders)]
         self._decoders.append(threading.Thread(target=self._decode_backlog_loop, name="decode-backlog"))
@@ -230,16 +219,11 @@ class Pipeline:
     def _decode_backlog_loop(self) -> None:
         while work := self._old_bodies.take(1):
             self._batches.await_room()
-            # Beside a live report that is on its way, decoding would hold it up.
-            with yielding(Patience(self.pressure.is_live, _PAUSE_S)):
-                give_way()
-                self._decode_all(work, self._old_bodies)
+            self._decode_all(work, self._old_bodies)
 
     def _decode_excess_loop(self) -> None:
         while work := self._excess_bodies.take(_QUANTUM_BYTES):
-            with yielding(Patience(self.pressure.is_live, _PAUSE_S)):
-                give_way()
-                self._decode_all(work, self._excess_bodies, wake=False)
+            self._decode_all(work, self._excess_bodies, wake=False)
             self._batches.wake()
 
     def _decode_all(self, work: Sequence[tuple[str, list[Job]]], bodies: FairQueue[Job], *, wake: bool = True) -> None:
@@ -257,7 +241,6 @@ class Pipeline:
     def _decode(self, job: Job, *, wake: bool = True) -> None:
         try:
             decoded = job.decode()
-            give_way()
             job.seen_us = self._clock.now_us()
             job.batch, refused = check(
                 decoded.batch,
@@ -279,7 +262,6 @@ class Pipeline:
         if not len(job.batch):
             self._finish(job, 0, [])
             return
-        give_way()
         # Messages of many devices may come as one job: those that are live do not wait for one that was away.
         live: Flags | None = None
         if job.lane is Lane.LIVE and self.lane_of(int(job.batch.time_us.min())) is Lane.BACKFILL:
@@ -345,24 +327,14 @@ class Pipeline:
     # -- committing
 
     def _commit_loop(self) -> None:
-        if self._settings.share_core:
-            stay_on(shared_core(allowed_cores()))
         while work := self._batches.take():
-            self._commit(work, self._give_way if self._batches.is_backlog else _go_on)
+            self._commit(work)
             self._batches.done()
 
-    def _give_way(self) -> None:
-        """Backlog is being committed: live reports that came meanwhile are first. Once: some that come without a pause would
-        hold it up for ever otherwise, and with it whoever waits for what is under way.
-        """
-        if work := self._batches.take_live():
-            self._commit(work, _go_on)
-            self._batches.live_done()
-
-    def _commit(self, work: Work, give_way: Callable[[], None]) -> None:
+    def _commit(self, work: Work) -> None:
         started, told = time.perf_counter(), _Told()
         try:
-            self._sink.commit(work, partial(self._settled, told), give_way)
+            self._sink.commit(work, partial(self._settled, told))
         except Exception:  # a sink answers for every job, whatever happens; the thread must go on
             log.exception("a commit failed without an answer")
         if told.worked:
@@ -464,10 +436,6 @@ class Pipeline:
             log.exception("filing dead letters failed")
             return unexpected(failure)
         return None
-
-
-def _go_on() -> None:
-    """Live reports give way to nobody."""
 
 
 def _values(batch: Batch, refused: Sequence[Refusal]) -> int:

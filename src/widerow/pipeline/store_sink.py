@@ -5,8 +5,6 @@ places in hand (`catalog.seats`): it is to come again, and nobody waits for it.
 Where processes share a store, `may_write` is asked once more before each commit: what waits when the writer's lease runs out
 is refused, what is being written ends as it will (see `catalog.lease`). So is what was prepared before another process
 wrote, also if this one is the writer again.
-Between its steps a commit gives way, so others may be planned and written while it is under way: each step leaves behind
-what is so, and nothing that will be so when the next one is done.
 """
 
 from __future__ import annotations
@@ -29,7 +27,6 @@ from widerow.model.names import Names
 from widerow.model.tenant import LimitMode, Tenant
 from widerow.model.times import Clock
 from widerow.ops.counters import Counters
-from widerow.ops.courtesy import yielding
 from widerow.pipeline.apportion import owners, refusals_by_job, series_refusal, without_unregistered
 from widerow.pipeline.attach import attached
 from widerow.pipeline.job import Job, Settle
@@ -64,16 +61,13 @@ class StoreSink:
         self._clock, self._counters = clock, counters
         self._pyramid, self._may_write = pyramid, may_write
 
-    def commit(
-        self, work: Sequence[tuple[str, list[Job]]], settle: Settle, give_way: Callable[[], None] = lambda: None
-    ) -> None:
-        groups = [self._prepare(tenant, jobs, give_way) for tenant, jobs in work]
+    def commit(self, work: Sequence[tuple[str, list[Job]]], settle: Settle) -> None:
+        groups = [self._prepare(tenant, jobs) for tenant, jobs in work]
         error: WiderowError | None = None
         try:
             self._refuse_outdated(groups)
             changes = [change for group in groups for change in group.changes()]
-            with yielding(give_way):  # an engine knows where its own steps end
-                self._engine.write(changes)
+            self._engine.write(changes)
         except WiderowError as failure:
             error = failure
         except Exception as failure:
@@ -81,11 +75,10 @@ class StoreSink:
             error = unexpected(failure)
         if error:
             self._counters.commit_failures.labels(error.code).inc()
-        give_way()
         for group in groups:
             self._acknowledge(group, error, settle)
 
-    def _prepare(self, tenant_name: str, jobs: list[Job], give_way: Callable[[], None]) -> _Group:
+    def _prepare(self, tenant_name: str, jobs: list[Job]) -> _Group:
         """Everything that must be known before the write. A tenant that fails here fails alone."""
         group = _Group(tenant_name, jobs)
         try:
@@ -97,13 +90,10 @@ class StoreSink:
             if tenant.row_attributes:
                 batch = attached(batch, self._catalog.attributes.of(tenant_name, batch.device.names, tenant.row_attributes))
             self._catalog.metrics.observe(tenant_name, batch.cells, self._clock.now_us())
-            give_way()
             group.plan = self._telemetry.plan(tenant, batch)
             group.refusals += group.plan.refusals
-            give_way()
             if self._pyramid:
                 group.marks = self._pyramid.plan(tenant_name, batch)
-            give_way()
         except NotFound:
             group.error = NotFound(f"tenant {tenant_name!r} was deleted")
         except WiderowError as error:

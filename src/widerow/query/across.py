@@ -25,7 +25,6 @@ from widerow.model.combine import in_order, united
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import TimeSpan
-from widerow.ops.courtesy import give_way
 from widerow.query.budget import Budget
 from widerow.query.stepped import AGGREGATES, Sources, Stepped, seconds_of, stepped
 from widerow.query.steps import Steps
@@ -189,7 +188,6 @@ class _Merging:
             found.increase(),
             np.ones(len(found), np.int64),
         )
-        give_way()
         merged = _merged([new] if self._open is None else [self._open, new])
         closed = int(np.searchsorted(merged.group, closed_before))
         if closed:
@@ -266,7 +264,6 @@ def _merged(parts: Sequence[_Entries]) -> _Entries:
     order = np.lexsort((entries.start_us, rank, entries.group))
     entries = entries.take(order)
     rank = rank[order]
-    give_way()
     first = np.ones(len(order), np.bool_)
     first[1:] = (
         (entries.group[1:] != entries.group[:-1]) | (rank[1:] != rank[:-1]) | (entries.start_us[1:] != entries.start_us[:-1])

@@ -18,7 +18,6 @@ from widerow.admit.turns import Turn
 from widerow.model.errors import QueryLimit, Unavailable
 from widerow.model.tenant import Tenant
 from widerow.model.times import Clock
-from widerow.ops.courtesy import give_way
 
 POINT_BYTES = 32
 """What a point takes in an answer, at least: its time, its value and what is around them."""
@@ -115,7 +114,6 @@ class Budget:
         waited_s = 0.0
         if self._turn is not None:
             self._turn.tick()
-            give_way()
             waited_s = self._turn.waited_s - self._waited_s
         took_s = self._now_s() - self._begun_s - waited_s
         if took_s > self._seconds:

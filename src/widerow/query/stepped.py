@@ -19,7 +19,6 @@ from widerow.model.arrays import Flags, Floats, Ints
 from widerow.model.names import Coded
 from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import HOUR, SECOND, Clock, TimeSpan
-from widerow.ops.courtesy import give_way
 from widerow.query.budget import Budget
 from widerow.query.cover import Part, Plan, plan
 from widerow.query.kept import Kept
@@ -144,7 +143,6 @@ def stepped(
     """
     planned = planned_for(sources, tenant, devices, span=span, steps=steps, budget=budget)
     budget.expect(planned.rows(len(devices)))
-    give_way()
     found: list[Summary] = []
     said: list[TextSummary] = []
     used: dict[str, int] = {}

@@ -26,7 +26,6 @@ from widerow.model.arrays import Ints, lengths
 from widerow.model.batch import CellKind, Cells
 from widerow.model.combine import in_order, united
 from widerow.model.names import Coded, Names
-from widerow.ops.courtesy import give_way
 from widerow.rollup.gather import Gathered, Steps
 from widerow.schema.rollups import MINUTES, Level
 
@@ -52,7 +51,6 @@ def coarser_of(tenant: str, finer: Sequence[Rows], level: Level, *, version_us: 
     """The windows of a level, from the rows of the level beneath it."""
     cells = Gathered(finer, "start_us", (_RECORD, _RECORD), level.width_us)
     forms = forms_of(*cells.texts)
-    give_way()
     if not has_texts(forms).any():
         return _rows(tenant, level, cells, encode_stats(cells.start_us, _merged(cells)), version_us=version_us)
     (numbers, of_numbers), (texts, of_texts) = cells.keep(has_numbers(forms)), cells.keep(has_texts(forms))
@@ -92,7 +90,6 @@ def summary_of_raw(raw: Sequence[Rows], steps: Steps, *, quantiles: bool = True)
     """Of raw reports, over any windows. Without quantiles, these and the sketches are left out, at a third of the time."""
     cells = Gathered(raw, "event_us", (_NUMBER, _NUMBER), steps)
     stats = Stats.between(cells.first_us(), cells.last_us(), cells.numbers(), cells.offsets, quantiles=quantiles)
-    give_way()
     keys, order = _keys(cells)
     return Summary(*keys, stats if order is None else stats.take(order))
 
@@ -104,9 +101,7 @@ def summary_of_rollups(rows: Sequence[Rows], steps: Steps, *, quantiles: bool = 
     """
     cells = Gathered(rows, "start_us", (_RECORD, _RECORD), steps)
     numbers, _ = cells.keep(has_numbers(forms_of(*cells.texts)))
-    give_way()
     stats = _merged(numbers, quantiles=quantiles, sketches=sketches)
-    give_way()
     keys, order = _keys(numbers)
     return Summary(*keys, stats if order is None else stats.take(order))
 
@@ -168,7 +163,6 @@ def _keys(cells: Gathered) -> tuple[_Keys, Ints | None]:
 
 
 def _of_numbers(cells: Gathered) -> Names:
-    give_way()
     return encode_values(cells.start_us, cells.first_us(), cells.last_us(), cells.numbers(), cells.offsets)
 
 

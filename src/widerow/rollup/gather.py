@@ -19,7 +19,6 @@ from widerow.model.arrays import Bytes, Codes, Flags, Floats, Ints, frozen, leng
 from widerow.model.combine import each_once, in_order, on_end
 from widerow.model.kernel import kernel
 from widerow.model.names import Coded, Names
-from widerow.ops.courtesy import give_way
 
 Steps: TypeAlias = int | Callable[[Ints], Ints]
 """How time is cut: the width of windows that begin at its multiples; or, of times, where the window of each begins.
@@ -47,7 +46,6 @@ class Gathered:
         self._chunks = chunks
         device = devices_of(chunks)
         self._row_us = _column([np.asarray(rows.keys[time]) for rows in chunks], np.int64)
-        give_way()
         begin_us = steps(self._row_us) if callable(steps) else self._row_us - self._row_us % steps
         # Windows of devices, in their order; each row is in one of them.
         row = in_order_of_time(device.codes, self._row_us)
@@ -57,7 +55,6 @@ class Gathered:
         window = np.empty(len(row), np.int64)
         window[row] = np.cumsum(first) - 1
         heads = row[first]
-        give_way()
         # Rows are gone through in order of time, so that the cells of a group are, too.
         metrics, ids, base = _dictionary([rows.cells.names for rows in chunks])
         cuts = np.zeros(len(row) + 1, np.int64)
@@ -65,10 +62,8 @@ class Gathered:
         per_row = np.repeat(base, [len(rows) for rows in chunks])
         name = _column([rows.cells.name for rows in chunks], np.int32)
         self._kinds = _column([rows.cells.kind for rows in chunks], np.uint8)
-        give_way()
         cells = row, cuts, self._kinds, kinds[0], kinds[1], window, per_row, name, ids, len(metrics)
         group, self.offsets, self._cell, self._row = _grouped(len(heads), *cells)
-        give_way()
         self._window = group // max(1, len(metrics))
         self.metric = Coded(metrics, (group - self._window * len(metrics)).astype(np.int32))
         self.start_us = begin_us[heads][self._window]

@@ -63,11 +63,8 @@ class Pyramid:
         may_roll: Callable[[], object] = lambda: None,
         rolled: Callable[[str, Rolled], None] = lambda _level, _rolled: None,
         told: Callable[[Tenant, Rows], None] = lambda _tenant, _hours: None,
-        urgent: Callable[[], bool] = lambda: False,
-        busy: Callable[[], bool] = lambda: False,
-        backlog: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`told`: see `Roller`. `urgent`, `busy`, `backlog`: see `Rolling`."""
+        """`told`: see `Roller`."""
         self._engine, self._clock, self._settings, self._may_roll = engine, clock, settings, may_roll
         self.rollups = Rollups(engine, clock, telemetry.erasure)
         self.crew: Crew | None = None
@@ -127,9 +124,6 @@ class Pyramid:
                 may_roll=may_roll,
                 rolled=rolled,
                 crew=self.crew,
-                urgent=urgent,
-                busy=busy,
-                backlog=backlog,
                 look=self._others.look,
             )
 
@@ -141,10 +135,6 @@ class Pyramid:
         """What is not rolled stays marked."""
         if self._rolling:
             self._rolling.stop()
-
-    def is_closing(self) -> bool:
-        """Whether minutes are being closed, and have not been for long: who can wait leaves the machine to that."""
-        return self._rolling is not None and self._rolling.is_closing()
 
     # -- for the writing path
 

@@ -25,7 +25,6 @@ from widerow.model.errors import Unavailable
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import DAY, HOUR, MS, Clock, TimeSpan, whole_ms
-from widerow.ops.courtesy import give_way
 from widerow.rollup.aggregate import coarser_of, minutes_of
 from widerow.rollup.backlog import Backlog
 from widerow.rollup.counts import NOTHING_COUNTED, Counted, Counts, count_raw
@@ -118,7 +117,6 @@ class Roller:
             version_us = self._versions.next()  # one for all: who goes on after a long pause must lose, as rule 2 has it
             for part in windows.parts(name, rows):
                 self._close(tenant, windows, part, version_us)
-                give_way()
             written = True
         finally:
             windows.closed(name, rows, written=written)
@@ -133,7 +131,6 @@ class Roller:
         if not len(kept):
             return
         minutes = minutes_of(tenant.name, [kept], version_us=version_us)
-        give_way()
         self._engine.write(self._rollups.changes(tenant, MINUTES, minutes))
         windows.count(tenant.name, kept)
 
@@ -199,9 +196,7 @@ class Roller:
             for level in (MINUTES, HOURS):
                 self._clear(tenant, devices, level, hour, version_us)
         beneath = self._rollups.changes(tenant, MINUTES, minutes)
-        give_way()
         counted = count_raw(raw, devices)
-        give_way()
         self._write_hours(tenant, hour, devices, version_us, beneath, hours, [minutes], counted)
 
     def _roll_minutes(self, tenant: Tenant, hour: TimeSpan, devices: Sequence[str], counted: Counted) -> None:
@@ -225,7 +220,6 @@ class Roller:
         tagged = self._tagged(tenant.name, hours)
         name, day_us = tenant.name, hour.start_us - hour.start_us % DAY
         counts = self.counts.hour(tenant, hour.start_us, devices, counted, minutes, tagged, version_us)
-        give_way()
         marked_us = max(version_us, whole_ms(self._clock.now_us()))
         self._engine.write(
             [

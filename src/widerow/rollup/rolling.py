@@ -4,9 +4,7 @@ A window is due when it has ended and its reports have had `lateness_us` to arri
 for `settle_us`, so that a backlog that is just coming in is rolled once, not with every request. A window that is written to
 without a pause is rolled after `longest_us` all the same.
 
-Beside live reports one thing is done at a time, about, since each would make the other hold them up for longer. Minutes are
-closed first, as open ones take memory: meanwhile no commit of backlog begins (`is_closing`). Backlog goes next: its devices
-wait. Hours that are rolled at leisure are begun when none is coming in, or have waited for long enough.
+Minutes are closed first, as open ones take memory: also between the parts of an hour that is being rolled.
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ from typing import Protocol
 from widerow.model.errors import NotFound, WiderowError
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, SECOND, Clock, format_duration
-from widerow.ops.courtesy import Rests, yielding
 from widerow.rollup.crew import Crew
 from widerow.rollup.marks import Marks
 from widerow.rollup.roll import Rolled, Roller
@@ -38,16 +35,6 @@ _SORT_EVERY_S = 0.1
 """What came in is sorted little by little: a second of it at once holds up whoever comes meanwhile."""
 _LONGEST_PASS_US = 10 * SECOND
 _LOOK_EVERY_US = 10 * SECOND
-_MOST_REST, _LONGEST_REST_S = 1.0, 0.1
-"""Rolling gives way, but it must keep up: at half its pace at worst."""
-_REST_OF_LEISURE, _MOST_REST_OF_LEISURE = 4.0, 8.0
-"""What has not waited for long can wait, while live reports come: such as what many devices bring that come back at once."""
-_LEISURE_US = 20 * MINUTE
-"""So much longer than `longest_us` is long: what has waited for that is not rolled at leisure any more, ..."""
-_BACKLOG_US = 10 * MINUTE
-"""... and so much longer it waits for backlog: then there is still time for leisure."""
-_CLOSING_S, _CLOSING_EVERY_S = 20.0, 60.0
-"""So long of each minute, about, others wait for minutes to be closed: a roller that does not keep up must not stop them."""
 _WAIT_US = 10 * SECOND
 """After something failed for a tenant."""
 
@@ -62,30 +49,6 @@ class RollingSettings:
 
 class _Stopped(Exception):
     """The thread was told to stop in the middle of a roll."""
-
-
-class _Closing:
-    """Whether minutes are being closed, as far as others wait for it."""
-
-    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
-        self._clock_s = clock_s
-        self._since_s: float | None = None
-        self._counted_from_s, self._spent_s = clock_s(), 0.0
-
-    def __enter__(self) -> None:
-        now_s = self._clock_s()
-        if now_s - self._counted_from_s >= _CLOSING_EVERY_S:
-            self._counted_from_s, self._spent_s = now_s, 0.0
-        self._since_s = now_s
-
-    def __exit__(self, *_: object) -> None:
-        assert self._since_s is not None
-        self._spent_s += self._clock_s() - self._since_s
-        self._since_s = None
-
-    def __bool__(self) -> bool:
-        since_s = self._since_s  # another thread may set it to None meanwhile
-        return since_s is not None and self._spent_s + self._clock_s() - since_s < _CLOSING_S
 
 
 class FleetRoller(Protocol):
@@ -121,11 +84,6 @@ class _Line:
             and (marked_us + s.settle_us <= now_us or self.first_seen_us[unit] + s.longest_us <= now_us)
         )
 
-    def waited_us(self, units: Sequence[Unit], now_us: int, s: RollingSettings) -> int:
-        """How long one of them has, since it could have been rolled, beyond what every window may take to rest."""
-        ended_us = (max(u.start_us + self.width_us + s.lateness_us, self.first_seen_us.get(u, 0)) for u in units)
-        return now_us - min(ended_us) - s.longest_us
-
 
 class Rolling:
     """The thread. `tenant` gives a tenant by its name as it is now, or raises `NotFound`.
@@ -147,24 +105,12 @@ class Rolling:
         may_roll: Callable[[], object] = lambda: None,
         rolled: Callable[[str, Rolled], None] = lambda _level, _rolled: None,
         crew: Crew | None = None,
-        urgent: Callable[[], bool] = lambda: False,
-        busy: Callable[[], bool] = lambda: False,
-        backlog: Callable[[], bool] = lambda: False,
         look: Callable[[], None] = lambda: None,
     ) -> None:
         """`crew`: others roll, too; this one its shards, and what it finds marked there. `look`: called before anything is
-        rolled, to learn what others marked. `urgent`: whether there is anything
-        that rolling gives way to; `busy`: or was a moment ago. `backlog`: whether some is coming in.
+        rolled, to learn what others marked.
         """
         self._stopping = threading.Event()
-        self._rests = Rests(urgent, times=_MOST_REST, longest_s=_LONGEST_REST_S)
-        self._leisure = Rests(
-            lambda: urgent() and not self._stopping.is_set(),
-            times=_MOST_REST_OF_LEISURE,
-            longest_s=_LONGEST_REST_S,
-            busy=lambda: busy() and not self._stopping.is_set(),
-            at_least=_REST_OF_LEISURE,
-        )
         self._marks, self._crew, self._looked_us = marks, crew, 0
         self._roller, self._tenant, self._clock, self._windows = roller, tenant, clock, windows
         self._settings = settings or RollingSettings()
@@ -181,8 +127,7 @@ class Rolling:
             )
             fleet.between = self._close_minutes
         self._fleet = fleet
-        self._busy, self._backlog, self._look_around = busy, backlog, look
-        self._closed_us, self._closing = 0, _Closing()
+        self._look_around, self._closed_us = look, 0
         self._waits_until_us: dict[str, int] = {}
         roller.between = self._close_minutes
         self._thread = threading.Thread(target=self._run, name="roll")
@@ -198,10 +143,6 @@ class Rolling:
         self._roller.between = _nothing  # others may roll on
         if self._fleet is not None:
             self._fleet.between = _nothing
-
-    def is_closing(self) -> bool:
-        """Whether minutes are being closed, and have not been for long."""
-        return bool(self._closing)
 
     def due(self) -> list[Unit]:
         """The hours that are to be rolled now."""
@@ -220,19 +161,9 @@ class Rolling:
                 # What has become due meanwhile may be more urgent than the rest of a backlog.
                 if self._stopping.is_set() or self._clock.now_us() - began_us > _LONGEST_PASS_US:
                     break
-                if self._can_wait(line, units):
-                    continue
                 self._may_roll()
                 count += self._roll(line, name, units)
         return count
-
-    def _can_wait(self, line: _Line, units: Sequence[Unit]) -> bool:
-        """Whether these are left for later, since backlog is coming in beside live reports. What follows from hours is not:
-        one wait is enough.
-        """
-        if line is not self._lines[0] or not (self._backlog() and self._busy()):
-            return False
-        return line.waited_us(units, self._clock.now_us(), self._settings) < _BACKLOG_US
 
     def _look(self) -> None:
         """Where others write, what is to be rolled is found in the store: of what has ended, now and then."""
@@ -253,20 +184,14 @@ class Rolling:
             raise _Stopped
         if self._windows is None or self._clock.now_us() - self._closed_us < _CLOSE_EVERY_US:
             return
-        self._rests.begin()
-        with self._closing, yielding(self._rests):
-            for name in self._windows.tenants():
-                self._tried(name, self._roller.close, partial(self._windows.let_go, name))
+        for name in self._windows.tenants():
+            self._tried(name, self._roller.close, partial(self._windows.let_go, name))
         self._closed_us = self._clock.now_us()
 
     def _roll(self, line: _Line, name: str, units: Sequence[Unit]) -> int:
         """Units of one window: together they take a sync instead of one each."""
         done: list[Rolled] = []
-        waited_us = line.waited_us(units, self._clock.now_us(), self._settings)
-        rests = self._leisure if waited_us < _LEISURE_US else self._rests
-        rests.begin()
-        with yielding(rests):
-            self._tried(name, lambda tenant: done.append(line.roll(tenant, *units)), lambda: line.forget(*units))
+        self._tried(name, lambda tenant: done.append(line.roll(tenant, *units)), lambda: line.forget(*units))
         for rolled in done:
             for unit in units:
                 line.first_seen_us.pop(unit, None)
@@ -302,9 +227,7 @@ class Rolling:
                     self._windows.sort()
                 if time.monotonic() < due_s:
                     continue
-                self._rests.begin()
-                with yielding(self._rests):
-                    self.roll_due()
+                self.roll_due()
             except _Stopped:
                 return
             except WiderowError as error:

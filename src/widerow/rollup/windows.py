@@ -28,7 +28,6 @@ from widerow.model.handfuls import handfuls
 from widerow.model.kernel import kernel
 from widerow.model.names import Coded, Names
 from widerow.model.times import HOUR, MINUTE, SECOND, Clock
-from widerow.ops.courtesy import give_way
 from widerow.rollup.counts import Counted
 from widerow.rollup.open_minutes import MAX_DEVICES, Chunk, Devices, codes_of, device_of, hours_in, lower, minutes_in
 from widerow.rollup.room import Room
@@ -180,15 +179,11 @@ class Windows:
     def parts(self, tenant: str, rows: Sequence[Rows]) -> Iterator[Rows]:
         """The rows that `close` gave, a few at a time, those of a device together."""
         known = self._tenants[tenant]
-        fewer = []
-        for some in handfuls(rows, len, 16 * _PART):
-            fewer.append(joined(some))
-            give_way()
+        fewer = [joined(some) for some in handfuls(rows, len, 16 * _PART)]
         count = min(-(-sum(map(len, rows)) // _PART), _MOST_PARTS)
         cut = [_by_number(codes_of(part) % count, count) for part in fewer]
         for k in range(count):
             mine = [part.take(lists[k]) for part, lists in zip(fewer, cut, strict=True) if len(lists[k])]
-            give_way()
             if mine:
                 yield known.named(joined(mine))
 

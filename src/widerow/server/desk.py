@@ -12,8 +12,6 @@ from dataclasses import replace
 
 from widerow.admit.turns import State, Turn, Turns
 from widerow.model.errors import Overloaded
-from widerow.ops.cores import allowed_cores, stay_on
-from widerow.ops.courtesy import yielding
 from widerow.server.call import Answer, Call
 from widerow.server.table import Handler
 
@@ -26,9 +24,7 @@ class Desk:
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
-        self._threads = ThreadPoolExecutor(
-            turns.settings.most_begun, thread_name_prefix="http", initializer=stay_on, initargs=(allowed_cores(),)
-        )
+        self._threads = ThreadPoolExecutor(turns.settings.most_begun, thread_name_prefix="http")
         self._open: set[Turn] = set()
 
     async def answer(self, tenant: str, handler: Handler, call: Call) -> Answer:
@@ -40,8 +36,7 @@ class Desk:
                 turn.end()
                 return
             try:
-                with yielding(turn.breathe):
-                    answer = handler(replace(call, turn=turn))
+                answer = handler(replace(call, turn=turn))
             except BaseException as error:  # noqa: BLE001 - it is raised where the answer was asked for
                 turn.end()
                 answered.set_exception(error)

@@ -26,7 +26,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from widerow.config import Http
 from widerow.model.errors import ConfigError
-from widerow.ops.cores import allowed_cores, shared_core, stay_on
 from widerow.server.app import App
 from widerow.server.call import Front
 from widerow.server.connection import connection_class
@@ -144,8 +143,6 @@ async def _serve(
         _Server(_config(app, connection, None if local else http)) for app, (_, local) in zip(apps, listeners, strict=True)
     ]
     loop = asyncio.get_running_loop()
-    if front.service.config.pipeline.share_core:  # after the apps, whose threads may run anywhere
-        stay_on(shared_core(allowed_cores()))
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)

@@ -44,7 +44,6 @@ from widerow.model.arrays import Bytes, Hashes, Ints
 from widerow.model.kernel import kernel
 from widerow.model.names import Coded
 from widerow.model.times import MS
-from widerow.ops.courtesy import give_way
 from widerow.schema.table import KeyColumn, Table
 
 if TYPE_CHECKING:
@@ -160,7 +159,6 @@ class ColumnsReader(PartitionReader):
                 at.next()
             opened.scan.db.check_read(at)
             runs.append(run)
-            give_way()
         if horizon is None:
             self.done = True
         else:

@@ -38,7 +38,6 @@ from widerow.engine.rocksdb.families import is_windowed
 from widerow.engine.rocksdb.faults import fault, table_file
 from widerow.engine.rocksdb.ledger import Ledger
 from widerow.model.errors import Corrupt, StorageFull, StoreUnavailable, Unavailable, WiderowError
-from widerow.ops.courtesy import give_way, to_spare_s, undisturbed
 from widerow.ops.folders import make_private
 
 log = logging.getLogger(__name__)
@@ -194,7 +193,7 @@ class Database:
 
     @contextlib.contextmanager
     def writing(self, *, needs_room: bool = True) -> Iterator[None]:
-        """One writer at a time, on a healthy handle. (RocksDB's write holds the GIL anyway.) He gives way to nobody.
+        """One writer at a time, on a healthy handle. (RocksDB's write holds the GIL anyway.)
 
         What gives room back (`needs_room=False`) may run on a full disk.
         """
@@ -205,8 +204,7 @@ class Database:
                 self._check_room()
             if not self._healthy:
                 self._reopen()
-            with undisturbed():
-                yield
+            yield
 
     def handle(self, name: str) -> ColumnFamily:
         """Of a column family, made if it is new. Inside `writing`."""
@@ -227,13 +225,8 @@ class Database:
         return self._written
 
     def wait_durable(self, ticket: int) -> None:
-        """Until the write of that ticket is on disk. Outside `writing`, so that the next write overlaps the fsync.
-
-        Who has time to spare waits for others to sync: an fsync of its own would make theirs wait.
-        """
+        """Until the write of that ticket is on disk. Outside `writing`, so that the next write overlaps the fsync."""
         with self._sync:
-            if spare_s := to_spare_s():
-                self._sync.wait_for(lambda: max(self._synced, self._failed) >= ticket, spare_s)
             while True:
                 # First: later tickets may be durable by now, on a new handle. That some fail needlessly is harmless.
                 self._check_not_failed(ticket)
@@ -407,16 +400,11 @@ def items(db: Database, family: Rdict, low: bytes, high: bytes | None) -> Iterat
     db.check_read(at)
 
 
-def next_rows(rows: Iterator[tuple[bytes, bytes]], count: int, *, rests: bool = False) -> list[tuple[bytes, bytes]]:
-    """Up to so many of them, a few at a time: one call for thousands keeps all other threads waiting for milliseconds.
-
-    `rests`: it may give way in between. For who holds nothing that others wait for.
-    """
+def next_rows(rows: Iterator[tuple[bytes, bytes]], count: int) -> list[tuple[bytes, bytes]]:
+    """Up to so many of them, a few at a time: one call for thousands keeps all other threads waiting for milliseconds."""
     out = list(islice(rows, min(count, _AT_A_TIME)))
     more = out
     while len(more) == _AT_A_TIME and len(out) < count:
-        if rests:
-            give_way()
         more = list(islice(rows, min(count - len(out), _AT_A_TIME)))
         out += more
     return out

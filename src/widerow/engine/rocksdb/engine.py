@@ -28,7 +28,6 @@ from widerow.model.arrays import Flags, lengths
 from widerow.model.errors import ConfigError
 from widerow.model.handfuls import handfuls
 from widerow.model.times import MS, SECOND, Clock
-from widerow.ops.courtesy import give_way
 from widerow.schema.table import Table
 
 _Ready: TypeAlias = tuple[str, append.Encoded | fixed.Encoded]
@@ -92,16 +91,11 @@ class RocksEngine:
         ready: list[_Ready] = []
         for table, rows in changes:
             if len(rows):
-                give_way()
                 ready += self._prepared(table, rows)
         if not ready:
             return
-        tickets = []
-        for some in _handfuls(ready):
-            give_way()  # where rows are prepared for long, as rollups are
-            tickets.append(self._put(some))
+        tickets = [self._put(some) for some in _handfuls(ready)]
         try:
-            give_way()  # whoever writes now syncs this as well
             self.db.wait_durable(tickets[-1])
             self.db.check_kept(tickets[0])
         except BaseException:

@@ -31,7 +31,6 @@ from widerow.model.errors import Corrupt
 from widerow.model.kernel import kernel
 from widerow.model.machine import peek64
 from widerow.model.times import MS, SECOND
-from widerow.ops.courtesy import give_way
 
 if TYPE_CHECKING:
     from rocksdict import Rdict, RdictIter
@@ -100,8 +99,8 @@ class PartitionReader:
             if self.done or len(rows) >= count:
                 return rows, shapes
             opened.scan.small = False  # the next partition will be like this one
-        following = items(opened.scan.db, opened.family, self.next_key, self.stop)
-        rows += next_rows(following, count - len(rows), rests=True)
+            following = items(opened.scan.db, opened.family, self.next_key, self.stop)
+            rows += next_rows(following, count - len(rows))
         if len(rows) < count:
             self.done = True
         else:
@@ -234,7 +233,6 @@ def decode(piece: Piece, *, now_s: int, wanted: frozenset[bytes] | None, resolve
     """The live cells of a piece. Without `resolve`, every fragment as it is stored, expired and outdated ones too."""
     n = len(piece.rows)
     keys, values = as_columns(piece.rows)
-    give_way()
     hashes, table = _shapes(piece)
     version_us, expire_us, logical = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
     shape = np.empty(n, np.int32)
@@ -245,9 +243,7 @@ def decode(piece: Piece, *, now_s: int, wanted: frozenset[bytes] | None, resolve
         raise Corrupt("a stored row has an unknown format: was the store written by a newer release?")
     if seen & _SHAPELESS:
         raise Corrupt("a stored row's shape is missing from its partition")
-    give_way()
     cells = decode_cells(values, HEADER, shape, table, wanted)
-    give_way()
     rows = np.arange(n)
     resolve = resolve and bool(seen & (_PARTED | _EXPIRED) or table.repeats)
     if resolve:

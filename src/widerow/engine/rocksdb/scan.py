@@ -28,13 +28,12 @@ from widerow.engine.rocksdb.pieces import (
 from widerow.engine.rocksdb.raw import RawRows
 from widerow.engine.rows import Column, Cursor, Key, Rows, key_columns
 from widerow.model.arrays import Ints
-from widerow.ops.courtesy import give_way
 from widerow.schema.table import Table
 
 _AT_ONCE = 512
 """Partitions of which the first rows are decoded in one go ..."""
 _STEP = 32
-"""... and looked into, before this gives way: about `courtesy.STEP_S`."""
+"""... and looked into, before iterators are given back: about half a millisecond."""
 
 
 @dataclass(slots=True)
@@ -137,7 +136,6 @@ class SparseScan:
             while index == until < stop:
                 until = min(index + _STEP, stop)
                 index = self._add_firsts(piece, partitions, prefixes, range(index, until))
-                give_way()
             yield from self._chunk(piece, Place(index))
 
     def _add_firsts(self, piece: Piece, partitions: Sequence[Key], prefixes: Sequence[bytes], which: range) -> int:

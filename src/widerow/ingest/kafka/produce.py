@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -63,9 +63,7 @@ class KafkaSink:
         self.sender = Sender(config.kafka, counters)
         self._registry = registry
 
-    def commit(
-        self, work: Sequence[tuple[str, list[Job]]], settle: Settle, give_way: Callable[[], None] = lambda: None
-    ) -> None:
+    def commit(self, work: Sequence[tuple[str, list[Job]]], settle: Settle) -> None:
         sending = _Sending(settle)
         deadline_s = self.sender.deadline_s()
         for _, jobs in work:  # one that fails fails alone
@@ -82,7 +80,6 @@ class KafkaSink:
                     self._send(message, owners, headers, sending, deadline_s)
         while sending.waiting and time.monotonic() < deadline_s:
             self.sender.poll(_STEP_S)
-            give_way()
         if sending.waiting:
             sending.end()
             self.sender.start_over("it does not say what became of messages")

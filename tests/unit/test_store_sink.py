@@ -1,29 +1,24 @@
-"""A commit that gives way: what is planned and written in the middle of another relies on nothing of it."""
+"""The store as the end of the pipeline: what a commit writes, and what it refuses to write."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from widerow.catalog.series import Series
 from widerow.config import Config, Store
-from widerow.engine.rows import Rows
-from widerow.model.batch import Report, batch_of
-from widerow.model.errors import NotTheWriter, Refusal, StorageFull, WiderowError
+from widerow.model.batch import Batch, Report, batch_of
+from widerow.model.errors import NotTheWriter, Refusal, WiderowError
 from widerow.model.lane import Lane
-from widerow.model.tenant import Limits, Tenant
-from widerow.model.times import HOUR, MINUTE, MS, TimeSpan
+from widerow.model.tenant import Tenant
+from widerow.model.times import HOUR, MS, TimeSpan
 from widerow.pipeline.job import Job, Outcome
 from widerow.pipeline.store_sink import StoreSink
 from widerow.rollup.unit import Unit
-from widerow.schema.table import Table
 from widerow.schema.tables import LAST_SEEN
 from widerow.service import Service
-
-NOTHING: Callable[[], None] = lambda: None  # noqa: E731
+from widerow.telemetry.store import Plan
 
 
 @pytest.fixture
@@ -46,7 +41,7 @@ class Committing:
         self.service, self.sink = service, sink
         self.tenant = service.catalog.tenants.get("acme")
 
-    def commit(self, *times_us: int, give_way: Callable[[], None] = NOTHING) -> WiderowError | None:
+    def commit(self, *times_us: int) -> WiderowError | None:
         told: list[WiderowError | None] = []
         batch = batch_of([report(at_us) for at_us in times_us])
 
@@ -55,7 +50,7 @@ class Committing:
             told.append(error)
 
         job = Job(self.tenant, 100, lambda: pytest.fail("decoded"), _nobody, lane=Lane.BACKFILL, batch=batch)
-        self.sink.commit([("acme", [job])], settle, give_way)
+        self.sink.commit([("acme", [job])], settle)
         (error,) = told
         return error
 
@@ -77,72 +72,6 @@ MOMENTS = [
     *("to be put", "to be synced", "to be answered"),
 ]
 """When a commit gives way."""
-
-
-@pytest.mark.parametrize("step", range(1, len(MOMENTS) + 1), ids=MOMENTS)
-def test_a_commit_within_a_commit(service: Service, step: int) -> None:
-    site, now = Committing(service), service.clock.now_us()
-    steps: list[int] = []
-
-    def give_way() -> None:
-        steps.append(len(steps) + 1)
-        if steps[-1] == step:
-            assert site.commit(now, now - 1_000_000) is None
-            assert site.count() >= 2, "it is there at once"
-
-    assert site.commit(now - MINUTE, now - 3 * HOUR, give_way=give_way) is None
-    # Planned after the other one, a commit finds that the device was seen: then that is one table less.
-    assert len(steps) == len(MOMENTS) - (step == 1)
-    assert site.count() == 4
-    assert {unit.start_us for unit in site.marked()} >= {(now - 3 * HOUR) // HOUR * HOUR, now // HOUR * HOUR}
-
-
-def test_what_was_written_within_a_commit_that_fails_has_marks_and_is_found(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both are of the same device, hour and bucket: what the one would have marked the other must not rely on."""
-    site, now = Committing(service), service.clock.now_us() // HOUR * HOUR
-    site.service.catalog.metrics.observe("acme", batch_of([report(now)]).cells, now)
-    write = service.engine.write
-
-    def give_way() -> None:
-        if site.count() == 0:
-            assert site.commit(now) is None
-
-            def full(_changes: Sequence[tuple[Table, Rows]]) -> None:
-                raise StorageFull("no room")
-
-            monkeypatch.setattr(service.engine, "write", full)
-
-    error = site.commit(now + 1000, give_way=give_way)
-    monkeypatch.setattr(service.engine, "write", write)
-    assert isinstance(error, StorageFull)
-    assert site.count() == 1
-    assert {unit.start_us for unit in site.marked()} == {now}
-    assert sum(len(rows) for rows in service.engine.scan(LAST_SEEN, None)) == 1
-
-
-def test_series_of_reports_that_were_written_within_a_commit_that_fails_are_known(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limited = service.catalog.tenants.update("acme", lambda tenant: replace(tenant, limits=Limits(series=9)))
-    site, now = Committing(service), service.clock.now_us()
-    write = service.engine.write
-
-    def give_way() -> None:
-        if site.count() == 0:
-            assert site.commit(now, now - 1_000_000) is None
-
-            def full(_changes: Sequence[tuple[Table, Rows]]) -> None:
-                raise StorageFull("no room")
-
-            monkeypatch.setattr(service.engine, "write", full)
-
-    error = site.commit(now - MINUTE, give_way=give_way)
-    monkeypatch.setattr(service.engine, "write", write)
-    assert isinstance(error, StorageFull)
-    assert service.catalog.series.count(limited) == 1
-    assert Series(service.engine, service.clock).count(limited) == 1, "and after a restart"
 
 
 def test_marks_are_relied_on_once_they_are_durable(service: Service) -> None:
@@ -176,16 +105,30 @@ def test_a_device_that_was_erased_in_the_middle_of_a_commit_is_seen_again(servic
     assert any(table is LAST_SEEN for table, _ in service.telemetry.plan(tenant, batch).changes)
 
 
-def test_who_may_no_longer_write_after_giving_way_does_not(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def while_planning(site: Committing, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+    """Between the moment a commit looks whether it may write, and its write."""
+    plan = site.service.telemetry.plan
+
+    def planned(tenant: Tenant, batch: Batch) -> Plan:
+        act()
+        return plan(tenant, batch)
+
+    monkeypatch.setattr(site.service.telemetry, "plan", planned)
+
+
+def test_a_process_that_lost_the_lease_while_preparing_does_not_write(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site, now = Committing(service), service.clock.now_us()
 
     def lost() -> None:
         raise NotTheWriter("the lease ran out")
 
-    error = site.commit(now, give_way=lambda: monkeypatch.setattr(site.sink, "_may_write", lost))
+    while_planning(site, monkeypatch, lambda: monkeypatch.setattr(site.sink, "_may_write", lost))
+    error = site.commit(now)
     assert isinstance(error, NotTheWriter)
     assert site.count() == 0
-    monkeypatch.setattr(site.sink, "_may_write", NOTHING)
+    monkeypatch.undo()
     assert site.commit(now) is None
     assert site.marked()
 
@@ -195,10 +138,12 @@ def test_what_was_prepared_before_another_process_wrote_is_not_written(
 ) -> None:
     """It may have removed a mark that the reports need: they would never be rolled."""
     site, now = Committing(service), service.clock.now_us()
-    monkeypatch.setattr(site.sink, "_may_write", lambda: 1)
-    error = site.commit(now, give_way=lambda: monkeypatch.setattr(site.sink, "_may_write", lambda: 2))
+    terms = iter([1, 2])
+    monkeypatch.setattr(site.sink, "_may_write", lambda: next(terms))
+    error = site.commit(now)
     assert isinstance(error, NotTheWriter)
     assert site.count() == 0
+    monkeypatch.undo()
     assert site.commit(now) is None
     assert site.count() == 1
     assert site.marked()
@@ -215,7 +160,7 @@ def test_a_job_that_cannot_be_answered_does_not_keep_others_from_it(service: Ser
         if len(told) == 1:
             raise ZeroDivisionError
 
-    site.sink.commit([("acme", jobs)], settle, NOTHING)
+    site.sink.commit([("acme", jobs)], settle)
     assert told == jobs
 
 
@@ -231,13 +176,3 @@ def test_what_was_not_planned_whole_is_not_written(service: Service, monkeypatch
         assert site.commit(now) is not None
     assert site.count() == 0
     assert site.commit(now) is None
-
-
-def test_live_reports_that_never_pause_do_not_hold_backlog_up(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each step of backlog gives way to one commit of theirs, however many wait by then."""
-    pipeline = service.pipeline
-    commits: list[object] = []
-    monkeypatch.setattr(pipeline._batches, "take_live", lambda: [("acme", [])] if len(commits) < 5 else [])
-    monkeypatch.setattr(pipeline, "_commit", lambda work, _give_way: commits.append(work))
-    pipeline._give_way()
-    assert len(commits) == 1
