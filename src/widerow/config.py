@@ -247,18 +247,16 @@ class Query:
     )
     max_answer_mib: int = _setting(64, "Largest answer to one question.", low=1, high=4096)
     timeout_s: int = _setting(30, "Longest time that one question may take.", low=1, high=3600)
-    at_once: int = _setting(
-        4, "Requests that are worked on at once; while others wait one tenant has at most half.", low=1, high=256
-    )
+    at_once: int = _setting(4, "Requests that are worked on at once; one tenant has at most all but one.", low=1, high=256)
     long_at_once: int = _setting(
-        1, "Of these, questions that have taken longer than 25 ms. They take turns.", low=1, high=256
+        2, "Of these, long ones, such as questions about a fleet; one tenant has at most half.", low=1, high=256
     )
     max_waiting: int = _setting(
-        64, "Requests of one tenant that wait for their turn; more are refused with `query-busy`.", low=1, high=1024
+        64, "Requests of one tenant that wait; more are refused with `query-busy`.", low=1, high=1024
     )
     max_wait_s: int = _setting(
-        15,
-        "Longest time that one request waits for its turns, in all; then it is refused with `query-busy`.",
+        30,
+        "Longest time that a request waits to be worked on; then it is refused with `query-busy`.",
         low=1,
         high=3600,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from widerow.admit.turns import Turns
+from widerow.admit.question_slots import QuestionSlots
 from widerow.engine.port import Engine
 from widerow.model.times import SECOND
 from widerow.ops.counters import Counters
@@ -30,13 +30,13 @@ class Gauges:
         engine: Engine,
         pipeline: Pipeline,
         pyramid: Pyramid,
-        turns: Turns,
+        slots: QuestionSlots,
         counters: Counters,
         *,
         memory: Callable[[], Mapping[str, Mapping[str, int]]],
         trouble: Callable[[], str],
     ) -> None:
-        self._engine, self._pipeline, self._pyramid, self._turns = engine, pipeline, pyramid, turns
+        self._engine, self._pipeline, self._pyramid, self._slots = engine, pipeline, pyramid, slots
         self._counters, self._memory, self._trouble = counters, memory, trouble
         self._read = threading.Condition()
         self._reads = self._begun = 0
@@ -54,7 +54,7 @@ class Gauges:
         counters.writer.set(not self._trouble())
         counters.in_flight.set(self._pipeline.in_flight())
         self._pipeline.pressure.refresh_gauges()
-        self._turns.refresh_gauges()
+        self._slots.refresh_gauges()
         counters.tenant_memory.clear()
         for tenant, held in self._memory().items():
             for what, size in held.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from widerow.admit.turns import Turns
+from widerow.admit.question_slots import QuestionSlots
 from widerow.catalog.catalog import Catalog
 from widerow.pipeline.pipeline import Pipeline
 from widerow.rollup.windows import Windows
@@ -18,7 +18,7 @@ IN_FLIGHT, OPEN_MINUTES, CATALOG, QUESTIONS = "in_flight", "open_minutes", "cata
 
 
 def tenant_memory(
-    pipeline: Pipeline, windows: Windows | None, catalog: Catalog, places: Places, turns: Turns
+    pipeline: Pipeline, windows: Windows | None, catalog: Catalog, places: Places, slots: QuestionSlots
 ) -> dict[str, dict[str, int]]:
     """Bytes, by tenant and by what they are for."""
     out: dict[str, dict[str, int]] = {}
@@ -34,5 +34,5 @@ def tenant_memory(
         add(CATALOG, windows.known())
     for known in (catalog.devices.held(), catalog.metrics.held(), catalog.attributes.held(), places.held()):
         add(CATALOG, known)
-    add(QUESTIONS, {tenant: line.bytes for tenant, line in turns.standing().items()})
+    add(QUESTIONS, {tenant: of.bytes for tenant, of in slots.standing().items()})
     return out

@@ -19,8 +19,8 @@ from widerow.admit.controls import Controls, What
 from widerow.admit.cost import Costs
 from widerow.admit.hot import HotDevices
 from widerow.admit.pressure import Pressure
+from widerow.admit.question_slots import QuestionSlots
 from widerow.admit.shares import Shares
-from widerow.admit.turns import Turns
 from widerow.backup.running import Backups
 from widerow.catalog import lease as leases
 from widerow.catalog.audit import Audit
@@ -61,8 +61,8 @@ from widerow.settings import (
     pressure_settings,
     pyramid_settings,
     query_settings,
+    slot_settings,
     storage_settings,
-    turn_settings,
     usage_settings,
 )
 from widerow.telemetry.erasure import EVER
@@ -103,8 +103,8 @@ class Service:
     usage: Recorder
     recorded: Recorded
     storage: StorageUse
-    turns: Turns
-    """Whose requests are worked on."""
+    slots: QuestionSlots
+    """Which requests are worked on."""
     hot: HotDevices
     keeper: Keeper | None = None
     """Of the writer's lease, where there is one: on a store that processes share."""
@@ -122,7 +122,7 @@ class Service:
             self.engine,
             self.pipeline,
             self.pyramid,
-            self.turns,
+            self.slots,
             self.counters,
             memory=self.memory,
             trouble=self.trouble,
@@ -191,6 +191,7 @@ class Service:
                 TelemetrySettings(max_future_us=max_future_us, refresh_us=refresh_us, observed=observed_settings(config)),
             )
             may_write = keeper.lease.check if keeper else _refuse_reports if shared and sink is None else lambda: None
+            slots = QuestionSlots(slot_settings(config), counters)
             pyramid = Pyramid(
                 engine,
                 telemetry,
@@ -203,6 +204,7 @@ class Service:
                     shared=shared,
                 ),
                 may_roll=may_write,
+                place=slots.roll,
                 rolled=lambda level, rolled: _count_rolled(counters, level, rolled),
                 **({"told": told(counters)} if told else {}),
             )
@@ -270,7 +272,7 @@ class Service:
                 usage,
                 recorded,
                 storage,
-                Turns(turn_settings(config), counters, urgent=pressure.is_live),
+                slots,
                 hot,
                 keeper,
             )
@@ -311,6 +313,7 @@ class Service:
             last_first.callback(self.gauges.stop)
             last_first.callback(self.house.stop)
             last_first.callback(self.backups.stop)
+            last_first.callback(self.slots.close)
 
     def __enter__(self) -> Self:
         return self
@@ -414,7 +417,7 @@ class Service:
 
     def memory(self) -> dict[str, dict[str, int]]:
         """What is held in memory for each tenant, by what it is for."""
-        return tenant_memory(self.pipeline, self.pyramid.windows, self.catalog, self.telemetry.places, self.turns)
+        return tenant_memory(self.pipeline, self.pyramid.windows, self.catalog, self.telemetry.places, self.slots)
 
 
 def _process_name(clock: Clock) -> str:

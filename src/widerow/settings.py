@@ -5,7 +5,7 @@ from __future__ import annotations
 from widerow.admit.escalation import HotSettings
 from widerow.admit.heat import HeatSettings
 from widerow.admit.pressure import PressureSettings
-from widerow.admit.turns import TurnSettings
+from widerow.admit.question_slots import SlotSettings
 from widerow.config import Config
 from widerow.model.store import is_shared
 from widerow.model.times import DAY, SECOND
@@ -117,9 +117,9 @@ def query_settings(config: Config) -> QuerySettings:
     )
 
 
-def turn_settings(config: Config) -> TurnSettings:
+def slot_settings(config: Config) -> SlotSettings:
     query = config.query
-    return TurnSettings(
+    return SlotSettings(
         at_once=query.at_once,
         long_at_once=query.long_at_once,
         max_waiting=query.max_waiting,

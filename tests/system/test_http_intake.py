@@ -218,7 +218,7 @@ def test_as_many_devices_as_may_be_asked_about_fit(small: Small) -> None:
 
 def test_bodies_of_requests_that_wait_for_their_turn_are_counted(small: Small) -> None:
     token, size = small.token("acme", Role.READ), 4 * MIB - 1_000
-    busy = small.service.turns.ask("umbra", lambda _: None, lambda *_: None)
+    busy = small.service.slots.ask("umbra")
     body = json.dumps({"devices": ["d"]}).encode().ljust(size)
     asked = [small.opened("POST /v1/latest", length=size, token=token) for _ in range(TENANT_MIB // 4 + 1)]
     for connection in asked:

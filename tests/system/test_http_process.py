@@ -157,19 +157,6 @@ def test_stopping_finishes_what_is_under_way(tmp_path: Path) -> None:
     assert {int(value) for _, value in points} >= set(kept)
 
 
-def test_whatever_comes_is_announced_before_it_is_whole(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others give way to it from its first byte: whoever comes next has to wait behind it."""
-    heard = threading.Semaphore(0)
-    monkeypatch.setattr(service.pipeline.pressure, "knock", heard.release)
-    with running(service) as url, socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as client:
-        for part in (b"G", b"ET /health/live HT", b"TP/1.1\r\nHost: x\r\n\r\n"):
-            assert not heard.acquire(timeout=0.05)
-            client.sendall(part)
-            assert heard.acquire(timeout=10)
-        client.settimeout(10)
-        assert client.recv(12) == b"HTTP/1.1 200"
-
-
 def test_a_request_that_never_ends_does_not_keep_the_server_from_stopping(service: Service) -> None:
     with running(service) as url:
         port = int(url.rpartition(":")[2])

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
 
 from system.conftest import Site, now_ms
-from widerow.admit.admission import Admission
-from widerow.codec.decoded import Decoded
-from widerow.codec.line import LineDecoder
 from widerow.model.token import Role
 
 
@@ -80,10 +75,7 @@ def test_a_batch_of_lines_is_kept_whole_or_refused_whole(site: Site, tight: str)
     assert names_of(site, tight) == {f"line-{i}" for i in range(5)}
 
 
-def test_lines_that_are_sent_again_until_their_tenant_may_send_them_spend_nothing_of_their_devices(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Admission, "turned_away", lambda *_: None)  # each is looked at
+def test_lines_that_are_sent_again_until_their_tenant_may_send_them_spend_nothing_of_their_devices(site: Site) -> None:
     tenant, operator = limited(site, burst=60), site.client(Role.OPERATOR)
     devices = [*["meter"] * 5, *["other"] * 50]
     assert lines(site, ["meter"], tenant).status_code == 204
@@ -96,38 +88,6 @@ def test_lines_that_are_sent_again_until_their_tenant_may_send_them_spend_nothin
     while (answer := lines(site, devices, tenant)).status_code == 429:  # until it is known
         pass
     assert answer.status_code == 204, answer.text
-
-
-def test_lines_of_who_is_over_its_limit_are_refused_without_a_look_at_them(
-    site: Site, tight: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    decoded, decode = list[bytes](), LineDecoder.decode
-
-    def seen(self: LineDecoder, body: bytes, **stamps: Any) -> Decoded:
-        decoded.append(body)
-        return decode(self, body, **stamps)
-
-    monkeypatch.setattr(LineDecoder, "decode", seen)
-    monkeypatch.setattr(site.service.admission, "_chance", lambda: 1.0)
-    operator, devices = site.client(Role.OPERATOR), [f"excess-{i}" for i in range(5)]
-    assert lines(site, devices, tight).status_code == 204
-    began_s = time.monotonic()
-    answers = [lines(site, devices, tight) for _ in range(30)]
-    looks = 1 + (time.monotonic() - began_s)
-    assert {answer.status_code for answer in answers} <= {429, 204}, "five seconds make room for five more"
-    refused = [answer for answer in answers if answer.status_code == 429]
-    assert len(refused) >= 20
-    assert 1 <= len(decoded) - 1 <= looks + 30 - len(refused)
-    for answer in (refused[0], refused[-1]):
-        assert "writes_per_s allows 1" in answer.json()["message"]
-        assert int(answer.headers["retry-after"]) >= 1
-    hours_ago = now_ms() - 2 * 3600_000
-    old = "".join(f"m,device=back x=1 {hours_ago + i}\n" for i in range(5))
-    back = operator.post("/write", params={"precision": "ms", "tenant": tight}, content=old)
-    assert back.status_code == 204, "backlog has a budget of its own"
-    counted = f'widerow_reports_refused_total{{code="writes-limit",tenant="{tight}"}} '
-    (count,) = (line[len(counted) :] for line in operator.get("/metrics").text.splitlines() if line.startswith(counted))
-    assert float(count) == pytest.approx(5 * len(refused), rel=0.02)
 
 
 def test_one_old_line_does_not_let_live_ones_spend_what_backlog_may(site: Site, tight: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from random import Random
 
 import pytest
 
@@ -41,7 +40,7 @@ def counters() -> Counters:
 
 @pytest.fixture
 def admission(controls: Controls, clock: ManualClock, counters: Counters) -> Admission:
-    return Admission(controls, clock, counters, chance=lambda: 1.0)
+    return Admission(controls, clock, counters)
 
 
 def batch(*devices: str) -> Batch:
@@ -117,20 +116,6 @@ def test_a_limit_that_changes_holds_from_the_next_batch_on(admission: Admission,
     assert len(admission.admit(wider, batch(*["d"] * 2000), Lane.LIVE)[0]) == 1000
 
 
-def test_a_tenant_is_over_its_limit_for_a_moment_after_it_was_refused(admission: Admission, clock: ManualClock) -> None:
-    admission.admit(ACME, batch(*["d"] * 20), Lane.LIVE)
-    assert not admission.is_over("acme")
-    admission.admit(ACME, batch(*["d"] * 25), Lane.BACKFILL)
-    assert not admission.is_over("acme"), "backlog has a budget of its own"
-    admission.admit(ACME, batch("d"), Lane.LIVE)
-    assert admission.is_over("acme")
-    assert not admission.is_over("other")
-    clock.time_us += SECOND
-    assert not admission.is_over("acme")
-    clock.time_us -= 2 * SECOND
-    assert not admission.is_over("acme"), "the clock was set back"
-
-
 def taken_by(admission: Admission, device: str) -> int:
     """How many of so many a device's own limits let pass."""
     return len(admission.admit(FREE, batch(*[device] * 50), Lane.LIVE)[0])
@@ -177,115 +162,9 @@ def test_a_whole_batch_of_both_lanes_is_charged_to_both_or_to_none(admission: Ad
     with pytest.raises(QuotaExceeded) as caught:
         ask(15, 1)
     assert caught.value.retry_after_s == pytest.approx(1.0), "one old line does not open the other budget"
-    assert admission.is_over("acme")
     clock.time_us += SECOND
     assert len(admission.admit(ACME, lanes(0, 10), Lane.BACKFILL)[0]) == 10
     with pytest.raises(QuotaExceeded):
         ask(15, 11)
-    assert not admission.is_over("acme"), "it is backlog that was too much"
     assert ask(15, 10) == 25, "what was refused has spent nothing"
     assert len(admission.admit(ACME, lanes(5, 0), Lane.LIVE)[0]) == 0
-
-
-def send(admission: Admission, tenant: Tenant = ACME, lines: int = 10, reports: int | None = None) -> str:
-    """As the front does it with lines: whether they were kept, and where they were refused otherwise."""
-    if admission.is_over(tenant.name) and admission.turned_away(tenant, lines):
-        return "turned away"
-    try:
-        admission.admit(tenant, batch(*["d"] * (lines if reports is None else reports)), Lane.LIVE, whole=True, lines=lines)
-    except QuotaExceeded:
-        return "refused"
-    return "kept"
-
-
-def test_who_is_over_its_limit_is_turned_away_without_a_look(
-    admission: Admission, clock: ManualClock, counters: Counters
-) -> None:
-    assert [send(admission) for _ in range(5)] == ["kept", "kept", "refused", "turned away", "turned away"]
-    refused = counters.registry.get_sample_value("widerow_reports_refused_total", {"tenant": "acme", "code": "writes-limit"})
-    assert refused == 30
-    assert admission.offered_per_s("acme") == pytest.approx(10), "50 in 5 s"
-    clock.time_us += SECOND // 2
-    assert send(admission) == "turned away", "there are five"
-    clock.time_us += SECOND // 2
-    assert [send(admission), send(admission)] == ["kept", "refused"], "whoever is not over it any more is looked at"
-
-
-def test_by_chance_one_is_looked_at(controls: Controls, clock: ManualClock, counters: Counters) -> None:
-    chances = iter([1.0, 1 / 16, 0.06, 1.0])
-    admission = Admission(controls, clock, counters, chance=lambda: next(chances))
-    assert [send(admission) for _ in range(3)] == ["kept", "kept", "refused"]
-    assert [send(admission) for _ in range(4)] == ["turned away", "turned away", "refused", "turned away"]
-
-
-def test_turning_away_says_what_a_refusal_does(admission: Admission) -> None:
-    for _ in range(3):
-        send(admission)
-    turned_away = admission.turned_away(ACME, 10)
-    assert turned_away is not None
-    error, count = turned_away
-    assert (error.limit, error.allowed, error.reports_code, count) == ("writes_per_s", 10, "writes-limit", 10)
-    assert error.retry_after_s == pytest.approx(1.0)
-
-
-def test_a_small_body_that_fits_is_not_turned_away_after_a_large_one(admission: Admission) -> None:
-    assert send(admission) == "kept"
-    assert [send(admission, lines=15) for _ in range(2)] == ["refused", "turned away"]
-    assert send(admission) == "kept"
-
-
-def test_nobody_is_turned_away_by_what_another_tenant_sent(admission: Admission) -> None:
-    assert [send(admission) for _ in range(4)] == ["kept", "kept", "refused", "turned away"]
-    assert admission.turned_away(replace(ACME, name="other"), 10) is None
-
-
-@pytest.mark.parametrize("mode", [LimitMode.SHADOW, LimitMode.OFF])
-def test_a_limit_that_is_not_enforced_turns_nobody_away(admission: Admission, mode: LimitMode) -> None:
-    for _ in range(3):
-        send(admission)
-    assert admission.turned_away(replace(ACME, limit_modes={"writes_per_s": mode}), 10) is None
-
-
-def test_who_sends_few_reports_in_many_lines_is_not_starved_by_who_sends_many(
-    controls: Controls, clock: ManualClock, counters: Counters
-) -> None:
-    """Empty lines, comments and repeated ones are none: ten lines may fit where ten others do not."""
-
-    def kept(admission: Admission) -> list[bool]:
-        found, chance = list[bool](), Random(2)
-        for _ in range(3000):
-            clock.time_us += SECOND // 10
-            send(admission)
-            if chance.random() < 0.1:
-                found.append(send(admission, reports=1) == "kept")
-        return found
-
-    looking = Admission(controls, clock, counters, chance=lambda: 0.0)
-    guessing = Admission(controls, clock, counters, chance=Random(1).random)
-    most = sum(kept(looking))
-    assert most > 150
-    assert sum(kept(guessing)) > 0.9 * most
-
-
-def test_lines_of_which_one_is_live_are_not_taken_for_live_ones(admission: Admission) -> None:
-    admission.admit(ACME, lanes(1, 9), Lane.BACKFILL, whole=True, live_from_us=100, lines=10)
-    assert len(admission.admit(ACME, batch(*["d"] * 19), Lane.LIVE, whole=True, lines=19)[0]) == 19
-    with pytest.raises(QuotaExceeded):
-        admission.admit(ACME, batch("d"), Lane.LIVE, whole=True, lines=1)
-    error = admission.turned_away(ACME, 10)
-    assert error is not None
-    assert error[0].retry_after_s < 1.0, "it may be one"
-    admission.admit(ACME, lanes(0, 5), Lane.BACKFILL, whole=True, lines=5)
-    mixed = batch_of([Report("d", time_us, {"x": 1.0}, {}) for time_us in (1, 2, 3, 4)])
-    with pytest.raises(QuotaExceeded):
-        admission.admit(ACME, mixed, Lane.BACKFILL, whole=True, live_from_us=4, lines=1000)
-    assert admission.turned_away(ACME, 19) is not None, "what begins with backlog says nothing of what does not"
-
-
-def test_while_another_body_is_being_judged_nobody_is_turned_away(admission: Admission) -> None:
-    """It may give back what it has taken."""
-    for _ in range(3):
-        send(admission)
-    with admission._gates["acme"].turn:
-        assert admission.turned_away(ACME, 10) is None
-    assert admission.turned_away(ACME, 10) is not None

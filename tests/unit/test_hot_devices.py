@@ -244,32 +244,6 @@ def test_between_hot_and_calm_nothing_changes(process: Process) -> None:
     assert process.turns() == story
 
 
-def test_a_device_that_seems_to_be_hot_has_its_tenant_looked_at_before_anything_is_done(process: Process) -> None:
-    heat = process.hot.heat
-    process.second(5)
-    assert not heat.is_watched("acme")
-    assert process.turns() == [], "that is little"
-    heat.miss("acme", 1000)
-    process.second(5)
-    assert process.turns() == [], "nothing is done by a guess"
-    for _ in range(2):
-        assert heat.is_watched("acme")
-        process.second(900)
-    assert process.steps() == {Step.LIMIT: 1}
-    for _ in range(4):
-        assert heat.is_watched("acme"), "as long as something is done about it"
-        process.second(0)
-    assert process.steps() == {}
-    process.second(0)
-    assert not heat.is_watched("acme")
-
-
-def test_devices_that_are_many_are_not_looked_at_because_their_tenant_sends_much(process: Process) -> None:
-    process.hot.heat.miss("acme", 1000)
-    process.second(0)
-    assert not process.hot.heat.is_watched("acme"), "fifty a second each at most, and none declared less"
-
-
 def test_what_is_sampled_follows_from_the_event_time_alone(process: Process, clock: ManualClock) -> None:
     for _ in range(4):
         process.second(1000)

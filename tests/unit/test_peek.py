@@ -6,7 +6,7 @@ import gzip
 
 import zstandard
 
-from widerow.ingest.peek import first_time_us, is_plain, line_count
+from widerow.ingest.peek import first_time_us
 
 AT_US = 1_763_000_000_000_000
 
@@ -44,30 +44,6 @@ def test_a_line_that_is_all_there_is_needs_no_end() -> None:
     cut = b"m,device=" + b"d" * (4096 - len(b"m,device= x=1 1763")) + b" x=1 1763000000\n"
     assert cut[:4096].endswith(b" x=1 1763"), "where it is cut, another time stands"
     assert first_time_us(cut, lines=True, encoding="", precision="s") is None
-
-
-def test_a_first_line_without_a_time_is_known_if_there_is_no_doubt() -> None:
-    assert is_plain(b"m,device=d x=1,y=2\nm,device=d x=2 1763000000000000000\n", timed=False)
-    assert is_plain(b"m,device=d x=1", timed=False)
-    for doubtful in (
-        b"m,device=d x=1 1763000000000000000\n",
-        b"# a comment\n",
-        b"\n",
-        b"",
-        b'm,device=d x="a\nb" 1763000000000000000\n',
-        b"m,device=a\\ b x=1\n",
-        b"m,device=d x=" + b"1" * 5000,
-    ):
-        assert not is_plain(doubtful, timed=False)
-
-
-def test_a_time_within_quotes_is_none() -> None:
-    assert is_plain(b'm,device=d x=1 1763000000\nm,device=d x="a" 1\n', timed=True)
-    assert not is_plain(b'm,device=d x="a 1763000000\nb" 100\n', timed=True)
-
-
-def test_a_last_line_needs_no_end_to_be_counted() -> None:
-    assert [line_count(body) for body in (b"", b"a", b"a\n", b"a\nb", b"a\nb\n")] == [0, 1, 1, 2, 2]
 
 
 def test_broken_packing_is_somebody_elses_to_report() -> None:

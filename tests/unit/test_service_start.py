@@ -17,7 +17,7 @@ PLACES = [
     "widerow.service.StoreSink",
     "widerow.service.Pipeline",
     "widerow.codec.line.LineDecoder",  # after the pipeline's threads have begun
-    "widerow.service.Turns",
+    "widerow.service.QuestionSlots",
     "widerow.service.Adapting.start",
     "widerow.service.Pyramid.start",
     "widerow.service.HotDevices.start",

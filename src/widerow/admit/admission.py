@@ -2,9 +2,7 @@
 
 Rule 1: what fits passes, what does not is refused with the limit's name, what it allows, what was seen, and when to try
 again. Who cannot be told of a part (`whole`) has all refused, if it is the tenant that is over its limit; what is refused so
-spends nothing, of no limit, for it is going to be sent again as it is. While a tenant is over its limit, bodies that are
-surely too much are turned away so before they are decoded; one in sixteen is looked at all the same, by chance: each sender
-has its share of that.
+spends nothing, of no limit, for it is going to be sent again as it is.
 Rule 2: devices first: one that sends too much does not spend what its neighbours may send. Of them those that are hot come
 first of all (`admit.measures`); what they send is counted before anything is refused, but for bodies that are turned away.
 Rule 3: backlog has a budget of its own, as large as that of live reports: neither spends the other's, also where both came
@@ -19,7 +17,6 @@ what its devices' limits took away before.
 from __future__ import annotations
 
 import logging
-import random
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -30,7 +27,6 @@ import numpy as np
 from widerow.admit.bucket import Bucket
 from widerow.admit.controls import Controls, What
 from widerow.admit.device_limits import DeviceLimits
-from widerow.admit.expected import Expected
 from widerow.admit.heat import Heat
 from widerow.admit.measures import Measures
 from widerow.admit.shares import Shares
@@ -39,17 +35,13 @@ from widerow.model.batch import Batch
 from widerow.model.errors import QuotaExceeded, Refusal, Spent, WiderowError
 from widerow.model.lane import Lane
 from widerow.model.tenant import BURST_S, LimitMode, Tenant
-from widerow.model.times import SECOND, Clock
+from widerow.model.times import Clock
 from widerow.ops.counters import Counters
 from widerow.ops.recurring import Recurring
 
 log = logging.getLogger(__name__)
 
 _EVERY_S = 1.0
-_OVER_US = SECOND
-"""For so long a tenant is taken to be over its limit."""
-_LOOKED_AT = 1 / 16
-"""Of those that would be turned away: what they are like may change, and not all senders of a tenant are alike."""
 _FULL_S = 60.0
 """When to look again whether something expired or was deleted."""
 
@@ -66,14 +58,12 @@ class Admission:
         stored: Callable[[Tenant], int] = lambda _tenant: 0,
         heat: Heat | None = None,
         weigh: Callable[[str, Lane, int], None] = lambda _tenant, _lane, _count: None,
-        chance: Callable[[], float] = random.random,
     ) -> None:
         """`shares`: with whom limits are shared; None: they are all this process's. `stored`: the bytes a tenant has.
-        `heat`: what counts devices. `weigh`: what records how many reports a tenant's limit was asked about. `chance`: from
-        0 to 1, for who is looked at.
+        `heat`: what counts devices. `weigh`: what records how many reports a tenant's limit was asked about.
         """
         self._controls, self._clock, self._counters, self._shares = controls, clock, counters, shares
-        self._stored, self._heat, self._weigh, self._chance = stored, heat, weigh, chance
+        self._stored, self._heat, self._weigh = stored, heat, weigh
         self._gates: dict[str, _Gate] = {}
         self._following = Recurring("admission", self._look, _EVERY_S, failing="what holds for devices is not up to date")
 
@@ -97,19 +87,16 @@ class Admission:
         *,
         whole: bool = False,
         live_from_us: int | None = None,
-        lines: int = 0,
     ) -> tuple[Batch, list[Refusal]]:
         """The reports that may pass, and why others may not. Raises `QuotaExceeded` instead, if nothing or all must.
 
-        `live_from_us`: reports from then on are live, and the others backlog; of a `whole` batch that has both. `lines`:
-        what it was, if others like it may be turned away.
+        `live_from_us`: reports from then on are live, and the others backlog; of a `whole` batch that has both.
         """
         gate = self._gates.get(tenant.name)
         if gate is None:
             gate = self._gates.setdefault(tenant.name, _Gate())
         refusals: list[Refusal] = []
         now_us = self._clock.now_us()
-        begins_live = lane is Lane.LIVE if live_from_us is None else int(batch.time_us[0]) >= live_from_us
         if self._heat:
             self._heat.count(tenant.name, batch, now_us)
         gate.learn(self._controls, tenant.name, now_us)
@@ -121,8 +108,6 @@ class Admission:
             batch, paid = self._by_device(tenant, gate, cool, refusals)
             asked = _by_lane(batch, lane, live_from_us)
             self._weighed(tenant, asked)
-            if lines and begins_live:
-                gate.learn_lines(lines, asked.get(Lane.LIVE, 0), now_us)
             if tenant.limits.writes_per_s and len(batch):
                 try:
                     batch = self._by_tenant(tenant, gate, batch, asked, refusals, whole=whole)
@@ -131,44 +116,6 @@ class Admission:
                     gate.measures.give_back(cool)
                     raise
         return batch, refusals
-
-    def turned_away(self, tenant: Tenant, lines: int) -> tuple[QuotaExceeded, int] | None:
-        """Why so many lines, the first of them live, are refused as they are, and about how many reports they are.
-
-        None: they should be decoded, and `admit` asked.
-        """
-        gate = self._gates.get(tenant.name)
-        if gate is None or not tenant.limits.writes_per_s or tenant.mode("writes_per_s") is not LimitMode.ENFORCE:
-            return None
-        if self._heat and self._heat.is_watched(tenant.name):
-            return None
-        # Whoever has its turn may be about to give something back. This is called where nobody waits.
-        if not self.is_over(tenant.name) or not gate.turn.acquire(blocking=False):
-            return None
-        try:
-            now_us = self._clock.now_us()
-            expected = gate.expected
-            fewest = expected.at_least(lines, now_us) if expected else 0
-            if not expected or not fewest or self._chance() < _LOOKED_AT:
-                return None
-            bucket = self._bucket(tenant, gate, Lane.LIVE, float(tenant.limits.writes_per_s), now_us)
-            count = max(fewest, expected.about(lines))
-            if not bucket.lacks(fewest, count, now_us):
-                return None
-        finally:
-            gate.turn.release()
-        if self._heat:
-            self._heat.miss(tenant.name, count)
-        self._weigh(tenant.name, Lane.LIVE, count)
-        self._counters.refused.labels(tenant.name, "writes-limit").inc(count)
-        allowed, wait_s = tenant.limits.writes_per_s, bucket.retry_after_s(count) or _EVERY_S
-        return QuotaExceeded(tenant.name, "writes_per_s", allowed, bucket.offered_per_s(now_us), wait_s), count
-
-    def is_over(self, tenant: str) -> bool:
-        """Whether reports of a tenant were refused a moment ago, because it sends more than it may."""
-        gate = self._gates.get(tenant)
-        # A clock that was set back says nothing.
-        return gate is not None and 0 <= self._clock.now_us() - gate.over_us < _OVER_US
 
     def offered_per_s(self, tenant: str, lane: Lane = Lane.LIVE) -> float:
         """How many reports of a tenant with a limit came lately, a second."""
@@ -240,8 +187,6 @@ class Admission:
         if mode is LimitMode.SHADOW:
             self._counters.shadowed.labels(tenant.name, "writes_per_s").inc(sum(missing.values()))
             return batch
-        if Lane.LIVE in missing:
-            gate.over_us = now_us
         waits = {lane: buckets[lane].retry_after_s(count) for lane, count in missing.items()}
         last = max(waits, key=waits.__getitem__)
         allowed, seen = tenant.limits.writes_per_s, buckets[last].offered_per_s(now_us)
@@ -295,11 +240,7 @@ class _Gate:
     """By their profiles."""
     measures: Measures = field(default_factory=Measures)
     """What is done about those that are hot."""
-    expected: Expected | None = None
-    """Of lines, once there were some."""
     learned: int = 0
-    over_us: int = -_OVER_US
-    """When it was last over its limit of live reports."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     turn: threading.Lock = field(default_factory=threading.Lock)
     """Of who asks, where some of what it took may be given back."""
@@ -316,12 +257,6 @@ class _Gate:
                 if fact.what is What.PROFILE_RATE:
                     self.devices.set(fact.device, fact.value, now_us)
             self.measures.learn(news, now_us)
-
-    def learn_lines(self, lines: int, reports: int, now_us: int) -> None:
-        """So many lines asked for so many live reports. By who has the turn."""
-        if self.expected is None:
-            self.expected = Expected(now_us)
-        self.expected.learn(lines, reports, now_us)
 
     def bucket(self, lane: Lane, per_s: float, burst: float, now_us: int) -> Bucket:
         """With the limits that hold now."""

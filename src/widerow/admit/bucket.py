@@ -62,17 +62,6 @@ class Bucket:
             self._level -= granted * TOKEN
             return granted
 
-    def lacks(self, fewest: int, offered: int, now_us: int) -> bool:
-        """Whether a batch could not pass whole, also if it had the `fewest` reports that it may have. If so it counts as
-        offered, with as many as it probably has.
-        """
-        with self._lock:
-            self._refill(now_us)
-            lacks = self._level < min(fewest * TOKEN, self._burst)
-            if lacks:
-                self._offered.add(offered, now_us)
-            return lacks
-
     def give_back(self, count: int) -> None:
         """So many that were granted did not pass after all."""
         with self._lock:

@@ -123,13 +123,6 @@ class Interval:
     by_tenant: Mapping[str, int]
     heavy: Mapping[str, Mapping[str, float]]
     """Reports a second of the time they are about, by tenant and device, of those that sent many."""
-    guessed: frozenset[str] = frozenset()
-    """The tenants of which not all that came was looked at: what is said of their devices is as if the rest was like what
-    was."""
-
-
-_MOST_TIMES = 64.0
-_LITTLE = 0.1
 
 
 @dataclass(slots=True)
@@ -140,16 +133,6 @@ class _Offered:
     count: int = 0
     watched: bool = False
     """It sent enough that one of its devices might be hot."""
-    missed: int = 0
-    """So many more came that nobody looked at."""
-
-    def times(self) -> float:
-        """How many times what was counted came; at most `_MOST_TIMES`: less tells nothing."""
-        return min((self.count + self.missed) / max(self.count, 1), _MOST_TIMES) if self.missed else 1.0
-
-    def is_guess(self) -> bool:
-        """Whether a good part is not known. What comes before a tenant is watched is not."""
-        return self.missed > _LITTLE * self.count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +156,6 @@ class Heat:
     _offered: dict[str, _Offered] = field(default_factory=dict)
     _catching_up: dict[tuple[str, str], int] = field(default_factory=dict)
     """For how many intervals in a row devices have sent much about a long time: those of the last one, at most 2 k."""
-    _watched: Mapping[str, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -188,23 +170,11 @@ class Heat:
             offered = self._of(tenant)
             offered.count += len(batch)
             if not offered.watched:
-                if (offered.count + offered.missed) * SECOND < settings.least_per_s * settings.interval_us:
+                if offered.count * SECOND < settings.least_per_s * settings.interval_us:
                     return
                 offered.watched = True
             since_us = now_us - settings.backlog_us if settings.backlog_us else EVER_US
             self._keys.add(offered.code, batch.device.names, batch.device.codes, batch.time_us, since_us)
-
-    def miss(self, tenant: str, count: int) -> None:
-        """About so many reports were sent, and nobody knows of which devices."""
-        with self._lock:
-            self._of(tenant).missed += count
-
-    def watch(self, tenants: Mapping[str, int]) -> None:
-        """Of which tenants all that comes is to be looked at, and until when."""
-        self._watched = tenants
-
-    def is_watched(self, tenant: str) -> bool:
-        return self.began_us < self._watched.get(tenant, 0)
 
     def _of(self, tenant: str) -> _Offered:
         offered = self._offered.get(tenant)
@@ -219,11 +189,10 @@ class Heat:
             seconds = max(now_us - self.began_us, 1) / SECOND
             tenants = list(self._offered)
             # Half of it: who sends less than that is calm, whatever would be too much for it.
-            least, times = settings.least_per_s * seconds / 2, [offered.times() for offered in self._offered.values()]
-            found = self._keys.heaviest(least / max(times, default=1.0))
+            least = settings.least_per_s * seconds / 2
+            found = self._keys.heaviest(least)
             counts = {name: offered.count for name, offered in self._offered.items()}
-            guessed = frozenset(name for name, offered in self._offered.items() if offered.is_guess())
-            came = sum(offered.count + offered.missed for offered in self._offered.values())
+            came = sum(counts.values())
             enough = settings.least_per_s * seconds
             busy = [name for name, count in counts.items() if count]
             self._offered = {name: _Offered(code, 0, counts[name] >= enough) for code, name in enumerate(busy)}
@@ -232,14 +201,14 @@ class Heat:
         heavy: dict[str, dict[str, float]] = {}
         before, self._catching_up = self._catching_up, {}
         for one in found:
-            if one.count * times[one.owner] <= least:
+            if one.count <= least:
                 continue
             tenant, about_s = tenants[one.owner], (one.slots - 2) * (1 << self._shift) / SECOND
             if about_s > seconds:
                 run = self._catching_up[tenant, one.name] = before.get((tenant, one.name), 0) + 1
                 about_s = about_s if run <= CATCH_UP_INTERVALS else seconds
-            heavy.setdefault(tenant, {})[one.name] = one.count * times[one.owner] / max(seconds, about_s)
-        return Interval(seconds, came, counts, heavy, guessed)
+            heavy.setdefault(tenant, {})[one.name] = one.count / max(seconds, about_s)
+        return Interval(seconds, came, counts, heavy)
 
 
 @kernel

@@ -7,8 +7,6 @@ so when nothing was heard for long, and only of a device that it finds calm itse
 any process takes back: it is the same for all.
 Rule 2: the last fact holds. Two processes that see the same device may each take a step: it is the same step.
 Rule 3: what somebody pinned or forbade is left alone.
-Rule 4: nothing is done by a guess. Where not all that a tenant sent was looked at (`admit.admission` turns bodies away) and
-one of its devices seems to be hot, all is looked at for the next intervals; and for as long as something is done about one.
 """
 
 from __future__ import annotations
@@ -36,8 +34,6 @@ log = logging.getLogger(__name__)
 _SAY_AGAIN_US = 5 * MINUTE
 _PROFILES_US = MINUTE
 """How long what a device declared is remembered."""
-_LOOK_INTERVALS = 3
-"""For so long all that a tenant sends is looked at when one of its devices seems to be hot."""
 _ROOM = 2.0
 """While a device is sampled it may send so many times what is kept: what decides is the sample, not who comes first."""
 MODE_OF = {Step.LIMIT: What.LIMIT_MODE, Step.SPREAD: What.SPREAD_MODE, Step.SAMPLE: What.SAMPLE_MODE}
@@ -106,8 +102,6 @@ class HotDevices:
         self._left: set[tuple[str, str]] = set()
         """Those of this interval of which something may be taken back."""
         self._profiles: dict[str, _Profiles] = {}
-        self._watched: dict[str, int] = {}
-        """Tenants of which all is looked at, and until when."""
         self._gauged: set[str] = set()
         self._judging = Recurring(
             "hot-devices", self.look, heat.interval_us / SECOND, failing="hot devices were not looked for"
@@ -126,7 +120,6 @@ class HotDevices:
         now_us = self._clock.now_us()
         interval = self.heat.turn(now_us)
         self._left.clear()
-        self._watched = {tenant: until_us for tenant, until_us in self._watched.items() if until_us > now_us}
         for tenant in sorted({*interval.heavy, *self._controls.tenants()}):
             try:
                 self._of_tenant(tenant, interval)
@@ -136,7 +129,6 @@ class HotDevices:
                 log.warning("hot devices of %s: %s", tenant, error)
             except Exception:
                 log.exception("judging the devices of %s failed", tenant)
-        self.heat.watch(dict(self._watched))
         hot_or_left = (key for key in self._seen if self._controls.hot_since(*key) or key in self._left)
         self._seen = {key: self._seen[key] for key in hot_or_left}
         self._profiles = {tenant: known for tenant, known in self._profiles.items() if tenant in interval.by_tenant}
@@ -153,14 +145,6 @@ class HotDevices:
         watched = {device for device in held if tenant and self._may_change(tenant, device)}
         self._left.update((name, device) for device in watched)
         profiles = self._profiles_of(name, [*rates, *watched], now_us)
-        if held:
-            self._watch(name, 1)
-        if name in interval.guessed:
-            total = interval.reports / interval.seconds
-            if any(judged(rate, profiles[device], total, self._settings).is_hot for device, rate in rates.items()):
-                self._watch(name, _LOOK_INTERVALS * self._interval_us)
-            self._gauge(name)
-            return
         for device in dict.fromkeys([*rates, *sorted(watched)]):
             rate = rates.get(device, 0.0)
             verdict = judged(rate, profiles[device], interval.reports / interval.seconds, self._settings)
@@ -172,9 +156,6 @@ class HotDevices:
                 except WiderowError as error:  # the others are looked at all the same
                     log.warning("hot device %s/%s: %s", name, device, error)
         self._gauge(name)
-
-    def _watch(self, tenant: str, for_us: int) -> None:
-        self._watched[tenant] = max(self._watched.get(tenant, 0), self.heat.began_us + for_us)
 
     def _held(self, tenant: str) -> list[str]:
         """The devices that are hot, or that something is done about."""

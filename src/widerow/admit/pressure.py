@@ -24,12 +24,9 @@ from widerow.model.errors import Overloaded, TenantBusy
 from widerow.model.lane import Lane
 from widerow.ops.counters import Counters
 
-_LEAVING_S = 0.001
 _LOOK_S = 0.25
 """Who takes a permit looks at the health as well, this often at most."""
 _RATE_S = 2.0
-_UNKNOWN_S = 0.002
-"""What has come is known, or was refused, by then; or something else came."""
 _SHORTEST_RETRY_S, _LONGEST_RETRY_S = 1.0, 60.0
 _FAILURES = 2
 """One failed write among others is an accident."""
@@ -56,8 +53,6 @@ class Permit:
     size: int
     since_s: float
     tenant: str = ""
-    urgent: bool = True
-    """Whether others give way to it, while it is live."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +86,6 @@ class _Held:
     """In the order they were given, so that the first is about the oldest."""
     by_tenant: dict[str, int] = field(default_factory=dict)
     """Bytes, of backlog alone."""
-    urgent: int = 0
     drained: int = 0
     counted_s: float = 0.0
     rate: float = 0.0
@@ -117,7 +111,6 @@ class Pressure:
             Lane.BACKFILL: _Held(settings.max_backfill_bytes, "backfill.max_in_flight_mib"),
         }
         self._lock = threading.Lock()
-        self._leaving_until_s = self._unknown_until_s = 0.0
         self._healthy = True
         self._reasons: list[str] = []
         self._trouble_was = ""
@@ -125,12 +118,6 @@ class Pressure:
         self._failures = 0
         for event in ("degraded", "recovered", "store-failed", *(f"refused-{lane.value}" for lane in Lane)):
             counters.pressure_events.labels(event)  # there from the start, at 0
-
-    def knock(self) -> None:
-        """Something has come of which nobody knows yet what it is, or whose. Others give way until that is known: whatever
-        comes after it has to wait for that, too. By the thread that will find out.
-        """
-        self._unknown_until_s = self._clock_s() + _UNKNOWN_S
 
     # -- permits
 
@@ -158,21 +145,11 @@ class Pressure:
                 raise
             self._give_back(before, permit)
 
-    def relax(self, permit: Permit) -> None:
-        """Others need not give way to it. Harmless when it was given back."""
-        with self._lock:
-            held = self._lanes[permit.lane]
-            if id(permit) in held.permits:
-                held.urgent -= permit.urgent
-                permit.urgent = False
-
     def release(self, permit: Permit) -> None:
         """An item is done with."""
         now_s = self._clock_s()
         with self._lock:
             held = self._give_back(permit.lane, permit)
-            if permit.urgent and permit.lane is Lane.LIVE:
-                self._leaving_until_s = now_s + _LEAVING_S
             held.drained += permit.size
             passed_s = now_s - held.counted_s
             if passed_s >= _RATE_S:
@@ -206,7 +183,6 @@ class Pressure:
             held.by_tenant[permit.tenant] = has + permit.size
         held.permits[id(permit)] = permit
         held.bytes += permit.size
-        held.urgent += permit.urgent
 
     def _give_back(self, lane: Lane, permit: Permit) -> _Held:
         held = self._lanes[lane]
@@ -216,7 +192,6 @@ class Pressure:
             if not held.by_tenant[permit.tenant]:
                 del held.by_tenant[permit.tenant]
         held.bytes -= permit.size
-        held.urgent -= permit.urgent
         return held
 
     def _retry_after_s(self, held: _Held, lane: Lane) -> float:
@@ -254,12 +229,6 @@ class Pressure:
             self._look(now_s)
             lanes = {lane: LaneStanding(len(h.permits), h.bytes, h.oldest_s(now_s)) for lane, h in self._lanes.items()}
             return Standing(self._healthy, list(self._reasons), lanes)
-
-    def is_live(self) -> bool:
-        """Whether somebody waits for a live report to be acknowledged to whom others give way, or did a moment ago; or may
-        be about to (`knock`).
-        """
-        return self._lanes[Lane.LIVE].urgent > 0 or self._clock_s() < max(self._leaving_until_s, self._unknown_until_s)
 
     def bytes(self) -> int:
         """What is held in all."""

@@ -18,8 +18,6 @@ from widerow.model.times import parse_rfc3339
 _GLANCE_BYTES = 4096
 _TIME = re.compile(rb'"time"\s*:\s*(?:"([^"\\]{10,40})"|(\d{1,19})[\s,}.])')
 _LINE = re.compile(rb"\A[^#\s][^\n]*? (\d{1,19})\r?\n")
-_LINE_WITHOUT_TIME = re.compile(rb'\A[^#\s"][^\s"]* [^\s"]+\r?\n')
-"""Without quotes, in which there may be anything, and escaped spaces."""
 _UNITS_US = {"n": 1e-3, "ns": 1e-3, "u": 1, "us": 1, "µ": 1, "ms": 1e3, "s": 1e6, "m": 60e6, "h": 3600e6}
 
 
@@ -35,19 +33,6 @@ def first_time_us(body: bytes, *, lines: bool, encoding: str, precision: str) ->
         except WiderowError:
             return None
     return int(int(found[found.lastindex or 0]) * _UNITS_US[precision])
-
-
-def is_plain(body: bytes, *, timed: bool) -> bool:
-    """Whether there is no doubt about a first line: it has the time that was seen, or (not `timed`) surely none, and so that
-    of its arrival.
-    """
-    start = _start(body, "")
-    return b'"' not in start[: start.find(b"\n")] if timed else _LINE_WITHOUT_TIME.match(start) is not None
-
-
-def line_count(body: bytes) -> int:
-    """The lines of a body that is not packed. One in quotes counts as several."""
-    return body.count(b"\n") + (not body.endswith(b"\n")) if body else 0
 
 
 def _start(body: bytes, encoding: str) -> bytes:

@@ -33,7 +33,7 @@ class Counters:
         self.request_seconds = Histogram(
             "widerow_http_request_seconds", "Time from request to answer.", ["route"], buckets=_SECONDS, registry=r
         )
-        self.query_waiting = Gauge("widerow_query_waiting", "Requests that wait for their turn.", ["tenant"], registry=r)
+        self.query_waiting = Gauge("widerow_query_waiting", "Requests that wait to be worked on.", ["tenant"], registry=r)
         self.query_running = Gauge("widerow_query_running", "Requests that are worked on.", ["tenant"], registry=r)
         self.query_refused = Counter(
             "widerow_query_refused",

@@ -45,8 +45,6 @@ class Job:
     lane: Lane = Lane.LIVE
     whole: bool = False
     """The sender cannot be told that a part was too much for its tenant: then all of it is."""
-    lines: int = 0
-    """Of line protocol, as far as somebody has counted them."""
     origin: Origin | None = None
     """The body as it came, for what is refused of it; None: it is not kept."""
     batch: Batch | None = None

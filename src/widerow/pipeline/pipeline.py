@@ -6,9 +6,7 @@ decoded, and decoded batches waiting to be written. Small bodies are decoded at 
 cost more than the work.
 A job with a report older than `backfill.after_s` is backlog and takes a lane of its own: its own room, its own decoder where
 the front knew, and a share of the committer's time (`pipeline.lanes`).
-A tenant that was over its limit a moment ago has its bodies decoded by another thread, for all such tenants: a front that
-decodes what is going to be refused serves nobody else meanwhile.
-Threads: a few decoders (kernels without the GIL), one for backlog, one for excess, and one committer. A commit of live
+Threads: a few decoders (kernels without the GIL), one for backlog, and one committer. A commit of live
 reports takes everything that is waiting: under load commits grow by themselves, without load nobody lingers. A second
 committer gave no gain in the few runs that compared them (docs/adr/0006-threads-and-cores.md).
 What cannot be read or is refused goes to the dead letters. A job whose letters must be durable and are not has failed.
@@ -37,7 +35,6 @@ from widerow.model.errors import NotTheWriter, QuotaExceeded, Refusal, TenantBus
 from widerow.model.lane import Lane
 from widerow.model.merge import joined
 from widerow.model.sizes import batch_bytes
-from widerow.model.tenant import Tenant
 from widerow.model.times import HOUR, Clock
 from widerow.ops.counters import Counters
 from widerow.pipeline.check import check
@@ -51,12 +48,10 @@ from widerow.usage.record import Recorder
 log = logging.getLogger(__name__)
 
 INLINE_BYTES = 64 << 10
-"""Bodies up to this size are decoded by the front itself, unless they are backlog or excess."""
+"""Bodies up to this size are decoded by the front itself, unless they are backlog."""
 _QUANTUM_BYTES = 1 << 20
 _NEVER_US = -(1 << 63)
 """Before any time: where nothing is backlog."""
-_EXCESS = 16
-"""What waits there has a permit of the live lane: a tenant may have one in so many of what it may have in flight there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,11 +101,6 @@ class Pipeline:
             max_tenant_bytes=settings.max_tenant_in_flight_bytes, quantum_bytes=_QUANTUM_BYTES
         )
         self._old_bodies: FairQueue[Job] = FairQueue(max_tenant_bytes=None, quantum_bytes=_QUANTUM_BYTES)
-        self._excess_bodies: FairQueue[Job] = FairQueue(
-            max_tenant_bytes=settings.max_tenant_in_flight_bytes // _EXCESS,
-            quantum_bytes=_QUANTUM_BYTES,
-            setting=f"for who is over a limit 1/{_EXCESS} of pipeline.max_tenant_in_flight_mib",
-        )
         self._batches = Lanes(
             max_tenant_bytes=settings.max_tenant_in_flight_bytes,
             share=settings.backfill_share,
@@ -118,7 +108,6 @@ class Pipeline:
         )
         self._decoders = [threading.Thread(target=self._decode_loop, name=f"decode-{i}") for i in range(settings.decoders)]
         self._decoders.append(threading.Thread(target=self._decode_backlog_loop, name="decode-backlog"))
-        self._decoders.append(threading.Thread(target=self._decode_excess_loop, name="decode-excess"))
         self._committer = threading.Thread(target=self._commit_loop, name="commit")
         for thread in (*self._decoders, self._committer):
             thread.start()
@@ -135,8 +124,6 @@ class Pipeline:
         try:
             if job.lane is Lane.BACKFILL:
                 self._old_bodies.put(job.tenant.name, job, job.size)
-            elif self._relaxed_if_over(job):
-                self._excess_bodies.put(job.tenant.name, job, job.size)
             elif job.size <= INLINE_BYTES:
                 self._decode(job, wake=wake)
             else:
@@ -144,33 +131,6 @@ class Pipeline:
         except WiderowError:
             self.pressure.release(job.permit)
             raise
-        self._relaxed_if_over(job)
-
-    def is_over(self, tenant: str) -> bool:
-        """Whether a tenant has just sent more than it may."""
-        return self._admission is not None and self._admission.is_over(tenant)
-
-    def turned_away(self, tenant: Tenant, lines: int, received_bytes: int) -> QuotaExceeded | None:
-        """Why a body is refused that was not decoded; None: it should be. For lines, of which nobody can be told that a part
-        was kept (`Job.whole`), and the first of which is live: if they are surely more than their tenant has left.
-
-        Not raised: what an error was raised through holds the body until garbage is collected.
-        """
-        turned_away = self._admission.turned_away(tenant, lines) if self._admission else None
-        if turned_away is None:
-            return None
-        error, count = turned_away
-        if self._usage:
-            limits, codes = {error.limit: count}, {error.reports_code: count}
-            self._usage.offered(tenant.name, Lane.LIVE, count, 0, 0, received_bytes, codes, limits=limits, weighed=0)
-        return error
-
-    def _relaxed_if_over(self, job: Job) -> bool:
-        """To whoever sends more than it may nobody gives way, from here on: that would let it hold up all others."""
-        if self._admission is None or job.permit is None or not self._admission.is_over(job.tenant.name):
-            return False
-        self.pressure.relax(job.permit)
-        return True
 
     def lane_of(self, time_us: int) -> Lane:
         """Where a body belongs that has a report of that time."""
@@ -197,13 +157,13 @@ class Pipeline:
     def held(self) -> dict[str, int]:
         """The same by tenant. What is being decoded counts twice: as a body and as a batch."""
         total: Counter[str] = Counter()
-        for queue in (self._bodies.held(), self._old_bodies.held(), self._excess_bodies.held(), *self._batches.held()):
+        for queue in (self._bodies.held(), self._old_bodies.held(), *self._batches.held()):
             total.update(queue)
         return dict(total)
 
     def close(self) -> None:
         """Finish what was taken in, then stop."""
-        for bodies in (self._bodies, self._old_bodies, self._excess_bodies):
+        for bodies in (self._bodies, self._old_bodies):
             bodies.close()
         for thread in self._decoders:
             thread.join()
@@ -221,16 +181,11 @@ class Pipeline:
             self._batches.await_room()
             self._decode_all(work, self._old_bodies)
 
-    def _decode_excess_loop(self) -> None:
-        while work := self._excess_bodies.take(_QUANTUM_BYTES):
-            self._decode_all(work, self._excess_bodies, wake=False)
-            self._batches.wake()
-
-    def _decode_all(self, work: Sequence[tuple[str, list[Job]]], bodies: FairQueue[Job], *, wake: bool = True) -> None:
+    def _decode_all(self, work: Sequence[tuple[str, list[Job]]], bodies: FairQueue[Job]) -> None:
         for tenant, jobs in work:
             for job in jobs:
                 try:
-                    self._decode(job, wake=wake)
+                    self._decode(job)
                 except WiderowError as error:  # there is no room behind
                     self._answer(job, Outcome(error=error))
                 except Exception:  # nobody knows whether it was answered; the others want to be
@@ -298,12 +253,10 @@ class Pipeline:
         assert batch is not None
         try:
             if live is None:
-                batch, refused = admission.admit(job.tenant, batch, job.lane, whole=job.whole, lines=job.lines)
+                batch, refused = admission.admit(job.tenant, batch, job.lane, whole=job.whole)
             elif job.whole:
                 live_from_us = self._live_from_us()
-                batch, refused = admission.admit(
-                    job.tenant, batch, job.lane, whole=True, live_from_us=live_from_us, lines=job.lines
-                )
+                batch, refused = admission.admit(job.tenant, batch, job.lane, whole=True, live_from_us=live_from_us)
                 live = batch.time_us >= live_from_us
             else:  # neither spends what the other may send
                 new, refused = admission.admit(job.tenant, batch.take(live), Lane.LIVE)
@@ -410,7 +363,6 @@ class Pipeline:
 
     def _answer(self, job: Job, outcome: Outcome) -> None:
         if job.permit is not None:
-            self._relaxed_if_over(job)
             self.pressure.release(job.permit)
         if outcome.error:
             outcome.error.forget_where()

@@ -2,7 +2,7 @@
 
 Rule 1: a limit refuses, it never cuts: an answer is whole or there is none.
 Rule 2: what can be known before reading is checked then; the rest while it goes on, between one read and the next.
-Rule 3: that is also where a question sees whether it is another's turn (`admit.turns`). The time it waits does not count.
+Rule 3: that is also where a question sees that nobody waits for it any more.
 A refusal names the limit, what it allows, what the question came to, and what to ask instead.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from widerow.admit.cost import Meter
-from widerow.admit.turns import Turn
+from widerow.admit.question_slots import Slot
 from widerow.model.errors import QueryLimit, Unavailable
 from widerow.model.tenant import Tenant
 from widerow.model.times import Clock
@@ -46,12 +46,11 @@ class Budget:
         tenant: Tenant,
         now_s: Callable[[], float] = time.monotonic,
         *,
-        turn: Turn | None = None,
+        slot: Slot | None = None,
         meter: Meter | None = None,
     ) -> None:
-        """`turn`: what it looks up to between reads. `meter`: what counts the rows it reads."""
-        self._turn, self._meter = turn, meter
-        self._waited_s = turn.waited_s if turn else 0.0
+        """`slot`: the place of its request. `meter`: what counts the rows it reads."""
+        self._slot, self._meter = slot, meter
         limits = tenant.limits
         self._rows, self._rows_limit = settings.max_rows, "query.max_rows"
         if limits.query_rows:
@@ -103,19 +102,17 @@ class Budget:
             total = self.read
         if self._meter is not None:
             self._meter.count(rows)
-        if self._turn is not None:
-            self._turn.holds(self._answer_bytes + held * ROW_BYTES)
+        if self._slot is not None:
+            self._slot.bytes = self._answer_bytes + held * ROW_BYTES
         return total
 
     def check(self) -> None:
         """Whether there is time left."""
         if self._stopped:
             raise Unavailable("the question was given up")
-        waited_s = 0.0
-        if self._turn is not None:
-            self._turn.tick()
-            waited_s = self._turn.waited_s - self._waited_s
-        took_s = self._now_s() - self._begun_s - waited_s
+        if self._slot is not None:
+            self._slot.check()
+        took_s = self._now_s() - self._begun_s
         if took_s > self._seconds:
             raise QueryLimit(
                 f"this takes more than {self._seconds:g} s", self._seconds_limit, self._seconds, round(took_s, 3), _TODO
@@ -128,8 +125,8 @@ class Budget:
     def answer(self, size: int) -> None:
         """The answer takes so many bytes, or more."""
         self._answer_bytes = size
-        if self._turn is not None:
-            self._turn.holds(size)
+        if self._slot is not None:
+            self._slot.bytes = size
         if size > self._bytes:
             raise QueryLimit(
                 f"the answer takes {size >> 20:,} MiB or more",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from widerow.admit.cost import Costs
-from widerow.admit.turns import Turn
+from widerow.admit.question_slots import Slot
 from widerow.catalog.catalog import Catalog
 from widerow.catalog.match import Match
 from widerow.model.device import Device
@@ -59,15 +59,15 @@ class Queries:
         self.sources = Sources(telemetry, rollups, dirt_of, clock)
         self.settings, self._costs = settings or QuerySettings(), costs
 
-    def budget(self, tenant: Tenant, turn: Turn | None = None) -> Budget:
-        """For one question of a tenant, which begins now. With a `turn` it counts for what all of its questions may cost:
+    def budget(self, tenant: Tenant, slot: Slot | None = None) -> Budget:
+        """For one question of a tenant, which begins now. With a `slot` it counts for what all of its questions may cost:
         raises `QuotaExceeded`.
         """
         meter = None
-        if turn is not None and self._costs is not None:
+        if slot is not None and self._costs is not None:
             meter = self._costs.admit(tenant)
-            turn.at_end(meter.end)
-        return Budget(self.settings, tenant, turn=turn, meter=meter)
+            slot.at_end(meter.end)
+        return Budget(self.settings, tenant, slot=slot, meter=meter)
 
     def turn_away(self, tenant: Tenant) -> None:
         """Raises `QuotaExceeded` for a question of a tenant that has nothing left of what it may read."""

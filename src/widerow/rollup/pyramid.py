@@ -7,6 +7,7 @@ minutes as well and knows by heart what is not rolled; others look into the stor
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from widerow.catalog.catalog import Catalog
@@ -61,10 +62,11 @@ class Pyramid:
         settings: PyramidSettings,
         *,
         may_roll: Callable[[], object] = lambda: None,
+        place: Callable[[], AbstractContextManager[None]] = nullcontext,
         rolled: Callable[[str, Rolled], None] = lambda _level, _rolled: None,
         told: Callable[[Tenant, Rows], None] = lambda _tenant, _hours: None,
     ) -> None:
-        """`told`: see `Roller`."""
+        """`told`: see `Roller`. `place`: see `Rolling`."""
         self._engine, self._clock, self._settings, self._may_roll = engine, clock, settings, may_roll
         self.rollups = Rollups(engine, clock, telemetry.erasure)
         self.crew: Crew | None = None
@@ -122,6 +124,7 @@ class Pyramid:
                 windows=self.windows,
                 fleet=self.fleet,
                 may_roll=may_roll,
+                place=place,
                 rolled=rolled,
                 crew=self.crew,
                 look=self._others.look,

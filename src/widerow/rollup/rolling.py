@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, zip_longest
@@ -103,18 +104,19 @@ class Rolling:
         windows: Windows | None = None,
         fleet: FleetRoller | None = None,
         may_roll: Callable[[], object] = lambda: None,
+        place: Callable[[], AbstractContextManager[None]] = nullcontext,
         rolled: Callable[[str, Rolled], None] = lambda _level, _rolled: None,
         crew: Crew | None = None,
         look: Callable[[], None] = lambda: None,
     ) -> None:
         """`crew`: others roll, too; this one its shards, and what it finds marked there. `look`: called before anything is
-        rolled, to learn what others marked.
+        rolled, to learn what others marked. `place`: what each window is rolled in; it may wait for that.
         """
         self._stopping = threading.Event()
         self._marks, self._crew, self._looked_us = marks, crew, 0
         self._roller, self._tenant, self._clock, self._windows = roller, tenant, clock, windows
         self._settings = settings or RollingSettings()
-        self._may_roll, self._rolled = may_roll, rolled
+        self._may_roll, self._place, self._rolled = may_roll, place, rolled
         days = roller.days
         self._lines = [
             _Line("hour", HOUR, marks.pending, roller.roll, marks.forget),
@@ -191,7 +193,8 @@ class Rolling:
     def _roll(self, line: _Line, name: str, units: Sequence[Unit]) -> int:
         """Units of one window: together they take a sync instead of one each."""
         done: list[Rolled] = []
-        self._tried(name, lambda tenant: done.append(line.roll(tenant, *units)), lambda: line.forget(*units))
+        with self._place():
+            self._tried(name, lambda tenant: done.append(line.roll(tenant, *units)), lambda: line.forget(*units))
         for rolled in done:
             for unit in units:
                 line.first_seen_us.pop(unit, None)

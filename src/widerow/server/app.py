@@ -2,7 +2,7 @@
 
 Rule 1: write routes go straight to their own code, before anything is allocated for the others.
 Rule 2: names in paths are taken from the path as it was sent, so an encoded slash is part of a name.
-Rule 3: handlers block, so they run in threads, when it is their tenant's turn (`server.desk`).
+Rule 3: handlers block, so they run in threads, when there is a place for them (`admit.question_slots`).
 Rule 4: a body is read only where the table says that there is one, which is never before the caller is known. What else is
 sent with a request is not kept.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import NoReturn
@@ -22,13 +23,12 @@ from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
-from widerow.model.errors import NotFound, QuotaExceeded, Rejected
+from widerow.admit.question_slots import Slot
+from widerow.model.errors import NotFound, Overloaded, QuotaExceeded, Rejected
 from widerow.server.audit import answered
 from widerow.server.auth import Auth, allow
 from widerow.server.call import Answer, Call, Front, Query, negotiate
-from widerow.server.connection import read_later
-from widerow.server.desk import Desk
-from widerow.server.failures import TOO_MUCH, MethodNotAllowed, failure
+from widerow.server.failures import MethodNotAllowed, failure
 from widerow.server.intake import Intake, Limit
 from widerow.server.routes import ROUTES
 from widerow.server.table import Handler, Route
@@ -36,6 +36,7 @@ from widerow.server.tally import Tally, timing
 from widerow.server.write import Write, WriteKind
 
 _NO_ROUTE = "none"
+_STOPPING = "the server is stopping: send this again to another, or later"
 _KEPT_HEADERS = (
     "accept",
     "authorization",
@@ -64,7 +65,8 @@ class App:
             pause_s=http.body_timeout_s,
         )
         self._tally = Tally(service.counters)
-        self._desk = Desk(service.turns)
+        self._slots, self._open = service.slots, set[Slot]()
+        self._threads = ThreadPoolExecutor(self._slots.settings.at_once, thread_name_prefix="http")
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="http-aside")
         self._writes: dict[bytes, Write] = {}
         paths: dict[str, dict[str, Route]] = {}
@@ -93,7 +95,9 @@ class App:
         await self._router(scope, receive, send)
 
     def close(self) -> None:
-        self._desk.close()
+        for slot in list(self._open):
+            slot.give_up()
+        self._threads.shutdown(wait=False, cancel_futures=True)
         self._aside.shutdown(wait=False, cancel_futures=True)
         self._auth.close()
 
@@ -112,8 +116,6 @@ class App:
             response.raw_headers = list(failed.headers)
         seconds = perf_counter() - started
         self._tally.answered(route.id if route else _NO_ROUTE, response.status_code, seconds)
-        if response.status_code == TOO_MUCH:
-            read_later(scope)
         response.raw_headers += [timing(seconds), (b"cache-control", b"no-store")]
         await response(scope, receive, send)
 
@@ -147,12 +149,37 @@ class App:
             self._turn_away(tenant)
         asked = partial(_asked, handler) if is_question else handler
         with self._intake.waiting(tenant or "", body):
-            return await self._desk.answer(tenant or "", asked, call)
+            slot = self._slots.ask(tenant or "", long=route.long)
+            self._open.add(slot)
+            try:
+                return await self._in_thread(slot, asked, call)
+            finally:
+                self._open.discard(slot)
+
+    async def _in_thread(self, slot: Slot, handler: Handler, call: Call) -> Answer:
+        """The slot ends with the thread's work, also if nobody waits for that any more."""
+        try:
+            async with asyncio.timeout(self._slots.settings.max_wait_s):
+                await asyncio.wrap_future(slot.begun)
+            answering = self._threads.submit(handler, replace(call, slot=slot))
+        except TimeoutError:
+            slot.end()
+            raise self._slots.too_long(slot) from None
+        except RuntimeError:  # the threads are gone
+            slot.end()
+            raise Overloaded(_STOPPING) from None
+        except BaseException:
+            slot.end()
+            raise
+        answering.add_done_callback(lambda _: slot.end())
+        try:
+            return await asyncio.wrap_future(answering)
+        except asyncio.CancelledError:
+            slot.give_up()
+            raise
 
     def _turn_away(self, name: str | None) -> None:
-        """Whoever has nothing left of what it may read is told at once: waiting for a turn and a thread to be told so would
-        cost those who share them more than it costs who asks.
-        """
+        """A tenant that has nothing left of what it may read is told at once, without waiting for a place."""
         service = self._front.service
         tenant = service.catalog.tenants.at_hand(name, service.clock.now_us()) if name else None
         if tenant is None:

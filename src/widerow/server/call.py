@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, quote
 
 import msgspec
 
-from widerow.admit.turns import Turn
+from widerow.admit.question_slots import Slot
 from widerow.catalog.audit import differences
 from widerow.catalog.forms import Entity, to_json
 from widerow.codec.answer import JSON, MEDIA_TYPES, encode_points, encode_records
@@ -171,8 +171,8 @@ class Call:
     media_type: str
     """The form the answer is to have."""
     trail: Trail = field(default_factory=Trail)
-    turn: Turn | None = None
-    """Its turn to be worked on; none on routes that never wait."""
+    slot: Slot | None = None
+    """Its place among those that are worked on; none on routes that never wait."""
 
     @property
     def service(self) -> Service:
@@ -194,7 +194,7 @@ class Call:
 
     def budget(self, tenant: Tenant) -> Budget:
         """What this request, which is a question, may cost."""
-        return self.service.queries.budget(tenant, self.turn)
+        return self.service.queries.budget(tenant, self.slot)
 
     def json(self) -> Any:
         media_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -52,6 +52,7 @@ LETTERS: tuple[Route, ...] = (
         method="POST",
         path="/v1/deadletters/replay",
         handler=letters.replay,
+        long=True,
         roles=ADMINS,
         group=_GROUP,
         summary="Send dead letters again",

@@ -34,6 +34,7 @@ USAGE: tuple[Route, ...] = (
         method="POST",
         path="/v1/admin/tenants/{tenant}/whatif",
         handler=whatif.whatif,
+        long=True,
         roles=OPERATORS,
         group="Usage",
         summary="What proposed limits and retentions would have refused and taken away",

@@ -22,13 +22,11 @@ from pathlib import Path
 
 import uvicorn
 import uvloop
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from widerow.config import Http
 from widerow.model.errors import ConfigError
 from widerow.server.app import App
 from widerow.server.call import Front
-from widerow.server.connection import connection_class
 from widerow.server.rates import Rates
 from widerow.server.routes import ROUTES
 from widerow.server.table import Route
@@ -137,11 +135,8 @@ async def _serve(
     on_ready: Callable[[str], None],
     stop: threading.Event,
 ) -> None:
-    service, http = front.service, front.service.config.http
-    connection = connection_class(service.pipeline.pressure.knock, service.turns.is_urgent)
-    servers = [
-        _Server(_config(app, connection, None if local else http)) for app, (_, local) in zip(apps, listeners, strict=True)
-    ]
+    http = front.service.config.http
+    servers = [_Server(_config(app, None if local else http)) for app, (_, local) in zip(apps, listeners, strict=True)]
     loop = asyncio.get_running_loop()
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -193,12 +188,12 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _config(app: App, connection: type[HttpToolsProtocol], tls: Http | None) -> uvicorn.Config:
+def _config(app: App, tls: Http | None) -> uvicorn.Config:
     """`tls`: with the certificate of this, if it names one."""
     return uvicorn.Config(
         app,
         loop="none",
-        http=connection,
+        http="httptools",
         ws="none",
         interface="asgi3",
         lifespan="off",

@@ -66,6 +66,8 @@ class Route:
     """Statuses beyond those that any route of its kind has."""
     offers: tuple[str, ...] = JSON_ONLY
     """The forms of its answer; the first is given when none is asked for."""
+    long: bool = False
+    """Whether it may read much: few of those are worked on at once (`admit.question_slots`)."""
     quick: bool = False
     """Answered on the event loop: it never waits, and must answer even when all threads are busy."""
 

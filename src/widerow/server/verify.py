@@ -80,8 +80,8 @@ def verify(call: Call) -> Answer:
         if n and (n == _MOST_STEPS or service.clock.now_us() >= deadline_us):
             following = step.cursor
             break
-        if call.turn:
-            call.turn.tick()
+        if call.slot:
+            call.slot.check()
         part, mended = _done(call, tenant, step, repair=repair)
         out.add(part, mended, len(step.devices))
     every = (1 if only else service.catalog.devices.count(tenant.name)) * len(days)

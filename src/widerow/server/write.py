@@ -21,7 +21,7 @@ import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
 from widerow.ingest.bodies import media_type_of
-from widerow.ingest.peek import first_time_us, is_plain, line_count
+from widerow.ingest.peek import first_time_us
 from widerow.model.errors import Refusal, Rejected, Spent
 from widerow.model.lane import Lane
 from widerow.pipeline.job import Job, Outcome
@@ -29,7 +29,6 @@ from widerow.pipeline.origin import LINE_TYPE, Origin
 from widerow.pipeline.pipeline import INLINE_BYTES
 from widerow.server.auth import WRITERS, Auth, allow
 from widerow.server.completions import Completions, Herald
-from widerow.server.connection import read_later
 from widerow.server.failures import JSON_TYPE, TOO_MUCH, Failure, failure, influx, ours, retry_after, spent_fields
 from widerow.server.intake import Intake
 from widerow.server.tally import Tally, timing
@@ -84,8 +83,6 @@ class Write:
             answer = failure(error, self._shape)
         seconds = perf_counter() - started
         self._tally.answered(self._route, answer.status, seconds)
-        if answer.status == TOO_MUCH:
-            read_later(scope)
         await send({"type": "http.response.start", "status": answer.status, "headers": [*answer.headers, timing(seconds)]})
         await send({"type": "http.response.body", "body": answer.body} if answer.body else _END)
 
@@ -132,17 +129,11 @@ class Write:
                 version_us=version_us,
             )
         size = max(_UNPACKED * len(body), INLINE_BYTES + 1) if packed else len(body) or 1
-        # Packed ones cannot be counted here.
-        lines = line_count(body) if self._kind.lines and tenant.limits.writes_per_s and not packed else 0
-        lane, is_excess = Lane.LIVE, bool(lines) and self._pipeline.is_over(tenant.name)
-        if size > _PEEK_BYTES or is_excess:
+        lane = Lane.LIVE
+        if size > _PEEK_BYTES:
             first_us = first_time_us(body, lines=self._kind.lines, encoding=packed, precision=precision)
             if first_us is not None:
                 lane = self._pipeline.lane_of(first_us)
-            if is_excess and lane is Lane.LIVE and is_plain(body, timed=first_us is not None):
-                error = self._pipeline.turned_away(tenant, lines, len(body))
-                if error is not None:
-                    return Outcome(error=error)
         if self._completions is None or self._herald is None:
             loop = asyncio.get_running_loop()
             self._completions, self._herald = Completions(loop), Herald(loop, self._pipeline.wake)
@@ -157,7 +148,6 @@ class Write:
             caller.device or None,
             lane,
             whole=self._kind.lines,
-            lines=lines,
             origin=origin,
             received_bytes=len(body),
         )

@@ -99,8 +99,8 @@ class PartitionReader:
             if self.done or len(rows) >= count:
                 return rows, shapes
             opened.scan.small = False  # the next partition will be like this one
-            following = items(opened.scan.db, opened.family, self.next_key, self.stop)
-            rows += next_rows(following, count - len(rows))
+        following = items(opened.scan.db, opened.family, self.next_key, self.stop)
+        rows += next_rows(following, count - len(rows))
         if len(rows) < count:
             self.done = True
         else:

@@ -1,4 +1,4 @@
-"""Tenants that ask at the same time, over HTTP: who asks much waits for itself, and is told why it is refused."""
+"""Tenants that ask at the same time, over HTTP: one that asks much waits for itself, and is told why it is refused."""
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ import pytest
 
 from widerow.config import Config, Query, Store
 from widerow.model.tenant import Limits, Tenant
+from widerow.rollup.pyramid import Pyramid
+from widerow.rollup.roll import Rolled, Roller
+from widerow.rollup.rolling import RollingSettings
+from widerow.rollup.unit import Unit
 from widerow.server.inside import InsideTransport
 from widerow.service import Service
 from widerow.telemetry.store import Telemetry
 
 CONFIG = Config(store=Store(url="memory:"), query=Query(at_once=4, long_at_once=2, max_waiting=4))
 DEVICES = 300
-"""More than are read at once, so that a question about all of them looks up now and then."""
+"""More than are read at once."""
 
 
 @pytest.fixture(scope="module")
@@ -91,29 +95,74 @@ def test_a_tenant_that_fills_its_line_is_refused_alone(
         assert light(client, "quiet").status_code == 200
     assert {answer.status_code for answer in answers} == {200, 429}
     assert len({answer.content for answer in answers if answer.status_code == 200}) == 1
-    assert service.turns.standing() == {}
+    assert service.slots.standing() == {}
 
 
-def test_a_short_question_of_another_is_answered_while_heavy_ones_pause(
-    service: Service, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+def test_a_short_question_is_answered_while_long_ones_have_all_their_places(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All places are taken by questions that read for long. As soon as one looks up, the other tenant is served."""
-    settings = service.turns.settings
-    monkeypatch.setattr(service.turns, "settings", replace(settings, long_s=3600))  # until all four are reading
     gate = Gate(monkeypatch, "noisy")
     with ThreadPoolExecutor(16) as pool, gate:
         asked = [pool.submit(heavy, client) for _ in range(4)]
-        for _ in range(4):
-            assert gate.reached.acquire(timeout=10)
-        monkeypatch.setattr(service.turns, "settings", settings)
-        time.sleep(1.5 * settings.long_s)
-        quiet = pool.submit(light, client, "quiet")
+        assert gate.reached.acquire(timeout=10)
+        assert light(client, "quiet").status_code == 200
+        assert light(client, "noisy").status_code == 200
+        assert heavy(client, "quiet").status_code == 200, "a tenant has half of the long places"
         gate.opened.set()
-        assert quiet.result(timeout=10).status_code == 200
         assert all(future.result().status_code == 200 for future in asked)
 
 
-def test_what_is_paused_is_given_up_when_the_server_stops(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_that_waits_too_long_is_refused(
+    service: Service, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service.slots, "settings", replace(service.slots.settings, max_wait_s=0.1))
+    gate = Gate(monkeypatch, "noisy")
+    with ThreadPoolExecutor(2) as pool, gate:
+        first = pool.submit(heavy, client)
+        assert gate.reached.acquire(timeout=10)
+        refused = heavy(client)
+        assert refused.status_code == 429
+        assert refused.json()["error"]["code"] == "query-busy"
+        assert "query.max_wait_s" in refused.json()["error"]["message"]
+        assert int(refused.headers["retry-after"]) >= 1
+        gate.opened.set()
+        assert first.result().status_code == 200
+    assert service.slots.standing() == {}
+
+
+def test_questions_that_wait_go_before_windows_that_are_to_be_rolled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With as much rolled beside them as there was, 1 of 20 questions about a fleet was answered in time."""
+    rolled, roll = threading.Event(), Roller.roll
+
+    def seen(roller: Roller, tenant: Tenant, *units: Unit) -> Rolled:
+        rolled.set()
+        return roll(roller, tenant, *units)
+
+    monkeypatch.setattr(Roller, "roll", seen)
+    monkeypatch.setattr(Pyramid, "start", lambda _: None)
+    with (
+        Service.open(CONFIG, rolls=True) as service,
+        httpx.Client(base_url="http://inside", transport=InsideTransport(service), timeout=30) as client,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        service.create_tenant(Tenant(name="noisy"))
+        rolling, hours_ago = service.pyramid._rolling, time.time_ns() // 1_000_000 - 5 * 3_600_000
+        assert rolling is not None
+        rolling._settings = RollingSettings(settle_us=0)
+        old = [{"device": f"d{d}", "time": hours_ago, "values": {"n": 1}} for d in range(DEVICES)]
+        assert client.post("/v1/write", params={"tenant": "noisy"}, json=old).status_code == 204
+        with Gate(monkeypatch, "noisy") as gate:
+            asked = [pool.submit(heavy, client) for _ in range(4)]
+            assert gate.reached.acquire(timeout=10)
+            due = pool.submit(rolling.roll_due)
+            assert not rolled.wait(0.2), "questions wait"
+            gate.opened.set()
+            assert [future.result().status_code for future in asked] == [200] * 4
+            assert due.result() >= 1
+            assert rolled.is_set()
+
+
+def test_what_is_worked_on_is_given_up_when_the_server_stops(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch, "noisy")
     transport = InsideTransport(service)
     client = httpx.Client(base_url="http://inside", transport=transport, timeout=30)
@@ -127,9 +176,9 @@ def test_what_is_paused_is_given_up_when_the_server_stops(service: Service, monk
         assert time.monotonic() - began < 5
         gate.opened.set()
     deadline = time.monotonic() + 10
-    while service.turns.standing() and time.monotonic() < deadline:
+    while service.slots.standing() and time.monotonic() < deadline:
         time.sleep(0.005)
-    assert service.turns.standing() == {}
+    assert service.slots.standing() == {}
 
 
 def test_what_questions_read_is_limited_for_each_tenant(
@@ -146,8 +195,8 @@ def test_what_questions_read_is_limited_for_each_tenant(
         assert error["seen"] > 10
         assert int(refused.headers["retry-after"]) == -(-error["retry_after_s"] // 1) > 10
         with monkeypatch.context() as patch:
-            patch.setattr(service.turns, "ask", None)
-            assert light(client, "noisy").status_code == 429, "to be told that, nobody waits for a turn"
+            patch.setattr(service.slots, "ask", None)
+            assert light(client, "noisy").status_code == 429, "to be told that, nobody waits for a place"
         assert heavy(client, "quiet").status_code == 200
         text = client.get("/metrics").text
         assert 'widerow_query_refused_total{code="quota-exceeded",tenant="noisy"} 2.0' in text
