@@ -1,7 +1,7 @@
 """Which tests `make test` runs, and which are left to `make test-rest`.
 
 Rule 1: `make test` needs Python and make alone. A test that asks for a server of `tests/servers`, that calls `had` for a
-program, or that runs on an engine behind a network is marked `rest` here: nobody has to remember it.
+program, or that runs on an engine behind a network is marked `rest` here. One that does so where this cannot see it fails.
 Rule 2: a test that kills, pauses or takes long is marked `rest` by hand.
 Rule 3: `make test` runs a law of Hypothesis with a quarter of its examples, 25 at most. The law is marked `law` as well, and
 `make test-rest` runs it in full.
@@ -46,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if is_alone(config):
         # What a test starts finds Python and nothing else, here as on a machine that has nothing else.
         os.environ["PATH"] = str(Path(sys.executable).parent)
+        os.environ["PYTHON_ALONE"] = "1"
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses tests by their marks

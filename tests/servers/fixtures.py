@@ -61,6 +61,8 @@ def mosquitto() -> Iterator[Mosquitto]:
 
 def had(make: Callable[[], T]) -> T:
     """What `make` makes, or the skip or failure of rule 1."""
+    if "PYTHON_ALONE" in os.environ:
+        pytest.fail("`make test` needs Python alone: mark this test `rest`", pytrace=False)
     try:
         return make()
     except Missing as missing:

@@ -177,6 +177,7 @@ def test_a_second_server_is_refused_and_told_who_writes(world: World) -> None:
     assert second.write() == (204, "")
 
 
+@pytest.mark.rest
 def test_after_a_kill_the_next_one_waits_for_the_lease_and_starts(worlds: list[World]) -> None:
     following = []
     for world in worlds:  # one after the other until they wait, and that they do side by side

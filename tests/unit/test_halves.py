@@ -77,7 +77,8 @@ def test_laws_are_run_by_both_with_fewer_examples_by_the_first(items: dict[str, 
 
 
 def test_a_skip_of_make_test_is_a_failure(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", os.environ["PATH"])  # put back afterwards
+    for name in ("PATH", "PYTHON_ALONE"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))  # put back afterwards
     pytester.makepyfile("import pytest\ndef test_it(): pytest.skip('no compiler')")
     pytester.runpytest_inprocess("-p", "halves", "-m", "not rest").assert_outcomes(failed=1)
     pytester.runpytest_inprocess("-p", "halves").assert_outcomes(skipped=1)
