@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from servers.cache import Missing
+from servers.fixtures import had
 from servers.mosquitto import PASSWORD, USER, Mosquitto
 from system.mqtt_site import Device, MqttSite, eventually, mqtt_site
 from widerow.ingest.mqtt import client as client_module
@@ -22,7 +24,6 @@ from widerow.model.times import HOUR
 
 WINDOW = 20
 OLD_MS = 2 * 3_600_000
-DYNAMIC_SECURITY = next(iter(Path("/usr/lib").glob("*/mosquitto_dynamic_security.so")), None)
 
 
 def report(value: float, *, age_ms: int = 0) -> dict[str, Any]:
@@ -130,14 +131,13 @@ def test_a_stop_that_leaves_backlog_alone_says_so(mosquitto: Mosquitto, tmp_path
 # -- a broker that refuses the subscription
 
 
-@pytest.mark.skipif(DYNAMIC_SECURITY is None, reason="mosquitto's plugin for dynamic security is not installed")
 def test_without_the_right_to_read_backlog_all_else_goes_on_and_the_log_says_what_to_do(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mosquitto's own access file lets everyone subscribe; its plugin refuses, as other brokers do."""
     monkeypatch.setattr(client_module, "_DENIED_PAUSE_S", 0.2)
     caplog.set_level(logging.INFO, "widerow.ingest.mqtt")
-    broker = Refusing("denied/+/+/backfill")
+    broker = had(lambda: Refusing("denied/+/+/backfill"))
     warning = (
         "refuses the subscription denied/+/+/backfill: not authorized (0x87). Nothing is taken from mqtt.backfill_topic"
     )
@@ -172,7 +172,9 @@ class Refusing(Mosquitto):
     """Refuses one subscription, and nothing else."""
 
     def __init__(self, refused: str) -> None:
-        self.refused = refused
+        self.refused, self._plugin = refused, next(iter(Path("/usr/lib").glob("*/mosquitto_dynamic_security.so")), None)
+        if self._plugin is None:
+            raise Missing("mosquitto's plugin for dynamic security is missing: install mosquitto of Debian 12 or newer")
         super().__init__(configuration=lambda _: self._text())
 
     def _text(self) -> str:
@@ -188,6 +190,6 @@ class Refusing(Mosquitto):
         (self.folder / "rules.json").write_text(json.dumps(rules))
         return (
             f"listener {self.port} {self.host}\nuser root\nallow_anonymous false\n"
-            f"plugin {DYNAMIC_SECURITY}\nplugin_opt_config_file {self.folder}/rules.json\n"
+            f"plugin {self._plugin}\nplugin_opt_config_file {self.folder}/rules.json\n"
             "max_inflight_messages 0\nlog_dest stderr\n"
         )
