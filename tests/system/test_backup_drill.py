@@ -78,6 +78,10 @@ class Site:
         self._senders = [threading.Thread(target=self._go_on, args=(n,)) for n in range(SENDERS)]
 
     def __enter__(self) -> Self:
+        return self
+
+    def begin(self) -> None:
+        """Store what is to be there before, and send from now on."""
         self.server.start()
         with self.client() as client:
             now_ms = SystemClock().now_us() // MS
@@ -92,12 +96,12 @@ class Site:
         assert len(self.sent.acknowledged_us) == len(self.sent.values)
         for sender in self._senders:
             sender.start()
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
         for sender in self._senders:
-            sender.join()
+            if sender.ident is not None:
+                sender.join()
         self.server.kill()
 
     def client(self) -> httpx.Client:
@@ -171,6 +175,7 @@ def killed_half_way(site: Site, path: Path) -> set[str]:
 def test_a_backup_under_load_survives_kills_and_is_restored_elsewhere(tmp_path: Path) -> None:
     dest, copy = BackupFolder(tmp_path / "backups"), tmp_path / "elsewhere"
     with Site(tmp_path) as site:
+        site.begin()
         with site.client() as client:
             site.sent.erase(client, "gone-0")
         left = killed_half_way(site, dest.path)

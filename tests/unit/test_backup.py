@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rocksdict import Checkpoint, Rdict
 
 from widerow.backup import folder as folders
 from widerow.backup import restore as restoring
@@ -18,6 +19,7 @@ from widerow.backup.folder import BackupFolder, Manifest
 from widerow.backup.restore import Restored, restore
 from widerow.backup.running import LINKS, Backups
 from widerow.config import Config, Store
+from widerow.engine.rocksdb import database
 from widerow.model.batch import Report, batch_of
 from widerow.model.errors import ConfigError, Conflict, Corrupt, NotFound
 from widerow.model.names import Names
@@ -28,6 +30,24 @@ from widerow.service import Service
 
 ACME = Tenant(name="acme")
 START_US = SystemClock().now_us() // SECOND * SECOND - 600 * SECOND
+
+GOLDEN = {
+    "store.json": b'{"format":1,"store":"8f14e45fceea167a"}',
+    "backups/000007.json": (
+        b'{"sha256":"1edce7b79d57512dab095bd6b178049f5e3489d8ce9c14eba2bc6173e4bd9ba9","manifest":{"'
+        b'format":1,"number":7,"store":"8f14e45fceea167a","mark_us":1795058252123456,"finished_us":1'
+        b'795058259000000,"copied_bytes":16,"files":{"CURRENT":{"bytes":16,"sha256":"9c283f6e81028b9'
+        b'eb0760d918ee4bc0aa256ed3b926393c1734c760c4bd724fd","stamp":""}}}}'
+    ),
+    "objects/9c283f6e81028b9eb0760d918ee4bc0aa256ed3b926393c1734c760c4bd724fd": b"MANIFEST-000005\n",
+    "erased.log": (
+        b'a18de4d3 {"tenant":"acme","mark":{"rollups":"","device_id":"press-7","metric_name":"","sta'
+        b'rt_us":0.0,"stop_us":9007199254740992.0,"version_us":1795058252000000.0,"done_us":0.0,"cla'
+        b'sses":"2592000000000"}}\n'
+        b'2b837fff {"known_us":1795058252123456}\n'
+    ),
+}
+"""A folder as the release that introduced them wrote it."""
 
 
 def config_at(path: Path) -> Config:
@@ -204,6 +224,22 @@ def test_folders_of_backups_and_restored_stores_are_closed_to_others(
         assert path.stat().st_mode & 0o777 == 0o700
 
 
+def test_everything_is_flushed_before_the_checkpoint(
+    service: Service, dest: BackupFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which holds up all threads for as long as it has to flush."""
+    write(service, "press-1", *range(100))
+    unflushed = []
+
+    def watched(db: Rdict) -> Checkpoint:
+        unflushed.append(service.engine.db.sum_property("rocksdb.num-entries-active-mem-table"))  # type: ignore[attr-defined]
+        return Checkpoint(db)
+
+    monkeypatch.setattr(database, "Checkpoint", watched)
+    back_up(service, dest)
+    assert unflushed == [0]
+
+
 # -- what stays
 
 
@@ -262,6 +298,23 @@ def test_a_manifest_that_was_changed_is_refused(service: Service, dest: BackupFo
 def test_a_backup_that_is_not_there_is_named(dest: BackupFolder) -> None:
     with pytest.raises(NotFound):
         dest.manifest()
+
+
+def test_folders_of_the_first_format_stay_readable(tmp_path: Path) -> None:
+    folder = BackupFolder(tmp_path)
+    for name, data in GOLDEN.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    manifest = folder.manifest()
+    assert (manifest.number, manifest.store, manifest.mark_us, manifest.bytes) == (
+        7,
+        "8f14e45fceea167a",
+        1795058252123456,
+        16,
+    )
+    assert folder.has(manifest.files["CURRENT"])
+    (erased,), known_us = Ledger(folder.erased).read()
+    assert (erased.tenant, erased.mark["device_id"], known_us) == ("acme", "press-7", 1795058252123456)
 
 
 # -- restoring
