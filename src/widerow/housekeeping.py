@@ -99,9 +99,9 @@ class Housekeeping:
     def purge(self) -> int:
         """Take everything that was erased off the disk; gives the number of marks worked off. One at a time."""
         with self._purging:
-            now_us = self._clock.now_us()
+            version_us = self._clock.version_us()
             erasure = self._telemetry.erasure
-            unfinished = [found for found in erasure.unfinished() if found[1].version_us <= now_us]
+            unfinished = [found for found in erasure.unfinished() if found[1].version_us <= version_us]
             for tenant, mark, place in unfinished:
                 self._purge(tenant, mark)
                 erasure.finish(tenant, mark, place)

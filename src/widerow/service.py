@@ -42,7 +42,7 @@ from widerow.model.device import Device
 from widerow.model.errors import Conflict, NotTheWriter
 from widerow.model.store import Embedded, is_shared, parse_store
 from widerow.model.tenant import Tenant
-from widerow.model.times import DAY, MINUTE, MS, SECOND, Clock, SystemClock, TimeSpan, whole_ms
+from widerow.model.times import DAY, MINUTE, MS, SECOND, Clock, SystemClock, TimeSpan
 from widerow.ops.counters import Counters
 from widerow.pipeline.adapting import Adapting, looks_every_s
 from widerow.pipeline.dead_letters import DeadLetters
@@ -170,6 +170,7 @@ class Service:
         with ExitStack() as undo:
             engine = open_engine(config, clock)
             undo.callback(engine.close)
+            clock = engine.clock
             if shared and writes:  # first: who is refused has changed nothing
                 keeper = leases.keep(engine, clock, length_us=config.store.lease_s * SECOND, say=say, crew=crew)
                 undo.callback(keeper.stop)
@@ -399,9 +400,9 @@ class Service:
 
     def _wait_for_next_ms(self) -> None:
         """So that what is sent after the answer is newer than the mark."""
-        marked = whole_ms(self.clock.now_us())
+        marked_us = self.clock.version_us()
         for _ in range(10):
-            if self.clock.now_us() >= marked + MS:
+            if self.clock.version_us() > marked_us:
                 return
             threading.Event().wait(0.0005)
 

@@ -374,11 +374,11 @@ def test_what_a_device_told_last_counts_whatever_arrives_when() -> None:
     engine.apply(TABLES)
     online = Online(engine)
     assert online.of("acme", "a") is None
-    online.tell([Status("acme", "a", True, NOW_US + SECOND)])
-    online.tell([Status("acme", "a", False, NOW_US)])  # an older word, delivered again
-    online.tell([Status("other", "a", False, NOW_US + 2 * SECOND)])
+    online.tell([Status("acme", "a", True, NOW_US + SECOND, NOW_US + SECOND)])
+    online.tell([Status("acme", "a", False, NOW_US, NOW_US)])  # an older word, delivered again
+    online.tell([Status("other", "a", False, NOW_US + 2 * SECOND, NOW_US + 2 * SECOND)])
     assert online.of("acme", "a") == Told(True, NOW_US + SECOND)
-    online.tell([Status("acme", "a", False, NOW_US + 3 * SECOND)])
+    online.tell([Status("acme", "a", False, NOW_US + 3 * SECOND, NOW_US + 3 * SECOND)])
     assert online.of("acme", "a") == Told(False, NOW_US + 3 * SECOND)
     online.forget("acme", ["a"], NOW_US + 4 * SECOND)
     assert online.of("acme", "a") is None
@@ -386,4 +386,4 @@ def test_what_a_device_told_last_counts_whatever_arrives_when() -> None:
     online.forget_all("other", NOW_US + 4 * SECOND)
     assert online.of("other", "a") is None
     with pytest.raises(Rejected):
-        online.tell([Status("acme", "a\n", True, NOW_US)])
+        online.tell([Status("acme", "a\n", True, NOW_US, NOW_US)])

@@ -39,7 +39,7 @@ class Site:
         self.told.append(list(said))
 
     def say(self, row: int, device: str, online: bool) -> None:
-        self.statuses.put([Status("acme", device, online, row)], cast("Block", None), np.array([row]))
+        self.statuses.put([Status("acme", device, online, row, row)], cast("Block", None), np.array([row]))
 
     def run(self) -> None:
         actions, self._actions = self._actions, []

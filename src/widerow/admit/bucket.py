@@ -3,7 +3,7 @@
 A bucket fills at its rate up to its burst, and a report takes one token. So over any span at most rate x span + burst pass;
 and nothing is refused while a token is there. Levels are integers, in billionths of a token: what a microsecond adds at a
 thousandth of a report a second is one of them, so nothing is ever rounded away.
-Time is given by the caller. A clock that went back adds nothing, and takes nothing.
+Time is given by the caller. A clock that was set back adds nothing, takes nothing, and counts from there.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ _FILL = TOKEN // SECOND
 MOST_BURST = (1 << 62) // TOKEN
 _WINDOW_US = 5 * SECOND
 """Over how long the rate is judged that a refusal tells."""
+_SET_BACK_US = SECOND
+"""A clock that went back by more was set: buckets fill from there on. By less, a thread was just late."""
 
 
 def filled(per_s: float) -> int:
@@ -82,6 +84,7 @@ class Bucket:
         passed_us = now_us - self._at_us
         if passed_us > 0:
             self._level = min(self._burst, self._level + passed_us * self._fill)
+        if passed_us > 0 or passed_us < -_SET_BACK_US:
             self._at_us = now_us
 
 
@@ -109,6 +112,8 @@ class Meter:
 
     def _turn(self, now_us: int) -> None:
         windows = (now_us - self._since_us) // _WINDOW_US
+        if now_us < self._since_us - _SET_BACK_US:
+            self._since_us = now_us
         if windows > 0:
             self._before = self._count if windows == 1 else 0
             self._count = 0
@@ -180,6 +185,7 @@ def _take_each(
             room = burst[d] - level[d]
             # Dividing first: a product of a rate and a long time does not fit.
             level[d] = burst[d] if passed_us > room // fill[d] else level[d] + passed_us * fill[d]
+        if passed_us > 0 or passed_us < -_SET_BACK_US:
             at_us[d] = now_us
         if level[d] >= TOKEN:
             level[d] -= TOKEN

@@ -20,7 +20,7 @@ from time import monotonic
 from widerow.engine.port import Engine, Span
 from widerow.engine.rows import rows_of
 from widerow.model.lane import Lane
-from widerow.model.times import HOUR, Clock, whole_ms
+from widerow.model.times import HOUR, Clock
 from widerow.schema.tables import LIMIT_SHARES
 
 GONE_S = 4.0
@@ -61,7 +61,7 @@ class Shares:
         if not offered:
             return
         self._number += 1
-        now_us = whole_ms(self._clock.now_us())
+        now_us = self._clock.version_us()
         said = [
             (
                 (tenant, self.process + (_BACKLOG if lane is Lane.BACKFILL else "")),
@@ -79,7 +79,7 @@ class Shares:
         """Nothing more is offered here: others need not wait until that is noticed."""
         if tenants:
             own = Span(self.process, self.process + "~")  # what it says of backlog, too: all that begins with its name
-            version_us = whole_ms(self._clock.now_us())
+            version_us = self._clock.version_us()
             self._engine.delete(LIMIT_SHARES, [(tenant,) for tenant in tenants], own, version_us=version_us)
 
     def _hear(self, wanted: Iterable[Of]) -> None:

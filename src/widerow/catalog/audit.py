@@ -23,7 +23,7 @@ import msgspec
 from widerow.engine.port import Engine, Span
 from widerow.engine.rows import Key, rows_of
 from widerow.model.errors import Corrupt, WiderowError
-from widerow.model.times import DAY, Clock, bucket_start, whole_ms
+from widerow.model.times import DAY, Clock, bucket_start
 from widerow.model.token import Role
 from widerow.ops.counters import Counters
 from widerow.schema.tables import AUDIT, MOST_AUDIT_DAYS
@@ -97,7 +97,7 @@ class Audit:
         try:
             rows = self._rows(action, now_us)
             if rows:
-                written = rows_of(AUDIT, rows, version_us=whole_ms(now_us), expire_us=now_us + self._keep_us)
+                written = rows_of(AUDIT, rows, version_us=self._clock.version_us(), expire_us=now_us + self._keep_us)
                 self._engine.write([(AUDIT, written)])
         except Exception as error:
             self._counters.audit_failures.inc()

@@ -116,7 +116,7 @@ class Devices:
                 begun = True
                 roster.remove(name)
                 first()
-            self._history.forget(tenant, [name], whole_ms(self._clock.now_us()))
+            self._history.forget(tenant, [name], self._clock.version_us())
 
         with roster.lock:
             try:
@@ -135,7 +135,7 @@ class Devices:
         """Remove every row of a tenant. Repeating is harmless."""
         roster = self._registration.roster(tenant)
         with roster.lock:
-            version_us = whole_ms(self._clock.now_us())
+            version_us = self._clock.version_us()
             try:
                 names = [name for chunk in self._registration.names(tenant) for name in chunk.to_list()]
                 self._history.forget(tenant, names, version_us)
@@ -146,7 +146,7 @@ class Devices:
 
     def forget_predecessors(self, tenant: str, name: str) -> None:
         """Take the history of devices that had this name before off the disk: somebody may have written it meanwhile."""
-        version_us = whole_ms(self._clock.now_us())  # before looking: what is written from here on is of a later device
+        version_us = self._clock.version_us()  # before looking: what is written from here on is of a later device
         found = self._records.find((tenant,), name)
         if found is not None:
             version_us = max(0, whole_ms(found.value.created_us) - MS)

@@ -16,7 +16,7 @@ from widerow.catalog.records import FIRST_REVISION, Records, Stored
 from widerow.engine.port import Engine, Span
 from widerow.engine.rows import Key, Row, rows_of
 from widerow.model.device import Device
-from widerow.model.times import Clock, whole_ms
+from widerow.model.times import Clock
 from widerow.schema.tables import DEVICE_VERSIONS
 
 KEPT = 10
@@ -43,7 +43,7 @@ class History:
     def keep(self, tenant: str, states: Sequence[Stored[Device]]) -> None:
         """Write down what is about to be replaced."""
         now_us = self._clock.now_us()
-        version_us = whole_ms(now_us)
+        version_us = self._clock.version_us()
         rows: list[tuple[Key, Row]] = [
             ((tenant, state.name, state.revision), {"body": state.row["body"], "until_us": float(now_us)})
             for state in states

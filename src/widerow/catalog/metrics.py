@@ -24,7 +24,7 @@ from widerow.model.arrays import Flags
 from widerow.model.batch import CellKind, Cells
 from widerow.model.device import Metric, MetricKind
 from widerow.model.names import Names
-from widerow.model.times import Clock, whole_ms
+from widerow.model.times import Clock
 from widerow.schema.shards import SHARDS, shards_of
 from widerow.schema.tables import METRICS
 
@@ -99,7 +99,7 @@ class Metrics:
         seen = self._of(tenant)
         with seen.lock:
             try:
-                self._records.remove_all((tenant,), whole_ms(self.clock.now_us()))
+                self._records.remove_all((tenant,), self.clock.version_us())
             finally:
                 seen.names = None
                 self.uncatalogued.pop(tenant, None)
@@ -143,7 +143,7 @@ class Metrics:
             ((tenant, shard, metric.name), self._records.row(metric, FIRST_REVISION))
             for shard, metric in zip(shards, metrics, strict=True)
         ]
-        return int(self.engine.insert(METRICS, rows_of(METRICS, rows, version_us=whole_ms(self.clock.now_us()))).sum())
+        return int(self.engine.insert(METRICS, rows_of(METRICS, rows, version_us=self.clock.version_us())).sum())
 
     def _names(self, tenant: str) -> set[str]:
         chunks = self.engine.scan(METRICS, [(tenant, shard) for shard in range(SHARDS)], columns=("revision",))

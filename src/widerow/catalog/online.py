@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from widerow.engine.port import Engine, Span
 from widerow.engine.rows import Key, Row, rows_of
 from widerow.model.check import check_name
-from widerow.model.times import whole_ms
 from widerow.schema.shards import SHARDS, shard_of
 from widerow.schema.tables import ONLINE
 
@@ -25,6 +24,9 @@ class Status:
     device: str
     online: bool
     at_us: int
+    """When that was received, ..."""
+    version_us: int
+    """... by the clock of the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,12 @@ class Online:
 
     def tell(self, statuses: Sequence[Status]) -> None:
         """Durable on return. Raises `Rejected` for a name that no device can have, and `Unavailable`."""
-        by_time: dict[int, list[tuple[Key, Row]]] = {}
+        by_version: dict[int, list[tuple[Key, Row]]] = {}
         for said in statuses:
             check_name("device", said.device)
             row: Row = {"online": float(said.online), "at_us": float(said.at_us)}
-            by_time.setdefault(said.at_us, []).append(((said.tenant, shard_of(said.device), said.device), row))
-        self._engine.write([(ONLINE, rows_of(ONLINE, rows, version_us=whole_ms(us))) for us, rows in by_time.items()])
+            by_version.setdefault(said.version_us, []).append(((said.tenant, shard_of(said.device), said.device), row))
+        self._engine.write([(ONLINE, rows_of(ONLINE, rows, version_us=at)) for at, rows in by_version.items()])
 
     def of(self, tenant: str, device: str) -> Told | None:
         row = self._engine.get(ONLINE, (tenant, shard_of(device), device))

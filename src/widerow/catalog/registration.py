@@ -28,7 +28,7 @@ from widerow.model.errors import TenantBusy
 from widerow.model.intern import NameTable
 from widerow.model.names import NO_NAMES, Coded, Names
 from widerow.model.tenant import LimitMode, Tenant
-from widerow.model.times import Clock, whole_ms
+from widerow.model.times import Clock
 from widerow.schema.shards import SHARDS, shards_of
 from widerow.schema.tables import DEVICES
 
@@ -238,7 +238,7 @@ class Registration:
             "shard": shards_of(names),
             "device_id": Coded(names, np.arange(n, dtype=np.int32)),
         }
-        return Rows(keys, np.full(n, whole_ms(self._clock.now_us())), np.full(n, NEVER), cells)
+        return Rows(keys, np.full(n, self._clock.version_us()), np.full(n, NEVER), cells)
 
     def _stored(self, tenant: str, roster: Roster, names: Names) -> Flags:
         """Which of the names are in the store, reading each at most once every `refresh_us` while it is not."""

@@ -30,7 +30,7 @@ from widerow.model.hashing import SEED, hash_names, mix
 from widerow.model.kernel import inlined, kernel
 from widerow.model.names import Coded
 from widerow.model.tenant import LimitMode, Tenant
-from widerow.model.times import Clock, whole_ms
+from widerow.model.times import Clock
 from widerow.schema.shards import SHARDS, shard_of, shards_of
 from widerow.schema.table import Table
 from widerow.schema.usage import SERIES
@@ -231,7 +231,7 @@ class Series:
             "shard": shards_of(named.names)[named.codes],
             "device_id": named,
         }
-        return SERIES, Rows(keys, np.full(len(which), whole_ms(now_us)), np.full(len(which), NEVER), noted)
+        return SERIES, Rows(keys, np.full(len(which), self._clock.version_us()), np.full(len(which), NEVER), noted)
 
     # -- what was there before
 
@@ -247,8 +247,8 @@ class Series:
                 fit = self._enter(tenant, known, _device(rows), rows.cells, MOST_SERIES)
             if fit.changes:
                 self._write(fit)
-        now_us = self._clock.now_us()
-        mark = rows_of(SERIES, [((tenant, 0, ""), {_MARK: float(now_us)})], version_us=whole_ms(now_us))
+        noted = {_MARK: float(self._clock.now_us())}
+        mark = rows_of(SERIES, [((tenant, 0, ""), noted)], version_us=self._clock.version_us())
         self._engine.write([(SERIES, mark)])
         with self._of(tenant) as known:
             known.learned = True
@@ -264,7 +264,7 @@ class Series:
 
     def begin_anew(self, tenant: str) -> None:
         """A limit is to hold that did not before: nothing was noted meanwhile, so what there is must be looked up again."""
-        version_us = whole_ms(self._clock.now_us())
+        version_us = self._clock.version_us()
         self._engine.delete(SERIES, [(tenant, 0)], Span("", "\0"), version_us=version_us, columns=[_MARK])
         self.forget(tenant)
 

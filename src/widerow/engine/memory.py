@@ -21,6 +21,7 @@ from widerow.engine.rows import NEVER, Column, Cursor, Key, Row, Rows
 from widerow.model.arrays import Flags
 from widerow.model.batch import CellKind, Cells
 from widerow.model.names import Coded, Names
+from widerow.model.store_clock import StoreClock
 from widerow.model.times import MS, SECOND, Clock
 from widerow.schema.table import KeyColumn, Table
 
@@ -74,7 +75,7 @@ class MemoryEngine:
 
     def __init__(self, clock: Clock, *, chunk_rows: int = 500) -> None:
         """A scan's chunks have `chunk_rows` rows: few, so that tests meet chunks that end inside a partition."""
-        self._clock = clock
+        self.clock = StoreClock(clock)
         self._chunk_rows = chunk_rows
         self._lock = Lock()
         self._tables: dict[str, Table] = {}
@@ -160,7 +161,7 @@ class MemoryEngine:
         first: bool = False,
         may_lag: bool = False,  # noqa: ARG002 - nothing here lags
     ) -> Iterator[Rows]:
-        now_us = self._clock.now_us()
+        now_us = self.clock.now_us()
         start = None if after is None else _read_cursor(after)
         shown: list[_Shown] = []
         with self._lock:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from widerow.engine.rows import Cursor, Key, Row, Rows
 from widerow.model.arrays import Flags
+from widerow.model.times import Clock
 from widerow.schema.table import Table
 
 
@@ -94,6 +95,10 @@ class Engine(Protocol):
     """
 
     features: Features
+
+    @property
+    def clock(self) -> Clock:
+        """Gives the versions of what is written: where the store is embedded it is its own, which never runs back."""
 
     def apply(self, tables: Sequence[Table]) -> None:
         """Make the tables exist. Applying twice changes nothing."""

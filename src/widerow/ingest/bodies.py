@@ -1,6 +1,6 @@
 """From a request's body to a decoded batch: which decoder reads what, and the stamp of the version.
 
-The version is stamped here, once, when the body has arrived: whole milliseconds of this process's clock.
+The version is stamped here, once, when the body has arrived: by the clock of the store that it is for.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from widerow.codec.json import JsonDecoder
 from widerow.codec.line import LineDecoder
 from widerow.model.errors import Rejected, Unsupported
 from widerow.model.names import Coded
-from widerow.model.times import Clock, whole_ms
+from widerow.model.times import Clock
 from widerow.pipeline.origin import ARROW_TYPE, JSON_TYPES, LINE_TYPE, NDJSON_TYPES, Origin
 
 REPORT_TYPES = ("application/json", "application/x-ndjson", ARROW_TYPE)
@@ -125,7 +125,7 @@ class Bodies:
 
     def version_us(self) -> int:
         """Of what is received now."""
-        return whole_ms(self._clock.now_us())
+        return self._clock.version_us()
 
     def _stamps(self, received_us: int | None, version_us: int | None) -> tuple[int, int]:
         """When a body arrived, and the version of what is in it."""

@@ -25,7 +25,7 @@ from widerow.model.arrays import lengths
 from widerow.model.errors import Conflict, Unavailable
 from widerow.model.times import Clock
 from widerow.schema.table import Table
-from widerow.schema.tables import ERASED, META, TABLES, TENANTS
+from widerow.schema.tables import ERASED, LAST_SEEN, META, TABLES, TENANTS
 
 _OWN = ("schema", "backup", *COPY, *lease.KEY)
 """What META says of a store that is not so of its copy."""
@@ -126,8 +126,17 @@ def _next(names: list[str], name: str) -> str:
     return names[following] if following < len(names) else name
 
 
+def _newest_us(table: Table, rows: Rows) -> int:
+    """The greatest version that the target's clock must not fall behind."""
+    if table == ERASED:
+        return max((int(rows.row(i)["version_us"]) for i in range(len(rows))), default=0)
+    # Where devices were last seen is versioned by event time.
+    return 0 if table == LAST_SEEN or not len(rows) else int(rows.version_us.max())
+
+
 def _put(target: Engine, table: Table, rows: Rows) -> int:
     """Give the rows to the target; how many values that were."""
+    target.clock.cover(_newest_us(table, rows))
     if not table.conditional:
         target.write([(table, rows)])
         return len(rows.cells)

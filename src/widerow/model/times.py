@@ -25,14 +25,33 @@ PRECISION_US = {"s": SECOND, "ms": MS, "us": 1}
 
 
 class Clock(Protocol):
-    """Where the present comes from. Passed in, so that tests own it."""
+    """Where the present comes from. Passed in, so that tests own it.
+
+    Event times, retention and quotas go by `now_us`, versions by `version_us`: an embedded store has a clock of its own for
+    these, which never runs back (`StoreClock`); for all others they are the same instant.
+    """
 
     def now_us(self) -> int: ...
 
+    def version_us(self) -> int:
+        """The version of what is received or read now, in whole milliseconds."""
+        ...
+
+    def cover(self, version_us: int) -> None:
+        """Take note that this version is in use. A clock of a store gives no lesser one from now on."""
+        ...
+
 
 class SystemClock:
+    """The machine's."""
+
     def now_us(self) -> int:
         return time_ns() // 1_000
+
+    def version_us(self) -> int:
+        return whole_ms(self.now_us())
+
+    def cover(self, version_us: int) -> None: ...
 
 
 @dataclass
@@ -43,6 +62,11 @@ class ManualClock:
 
     def now_us(self) -> int:
         return self.time_us
+
+    def version_us(self) -> int:
+        return whole_ms(self.time_us)
+
+    def cover(self, version_us: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

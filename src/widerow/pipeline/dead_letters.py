@@ -35,7 +35,7 @@ from widerow.model.errors import (
     Unauthorized,
     WiderowError,
 )
-from widerow.model.times import DAY, MS, SECOND, Clock, bucket_start, whole_ms
+from widerow.model.times import DAY, MS, SECOND, Clock, bucket_start
 from widerow.ops.counters import Counters
 from widerow.pipeline.letter import Filed, Letter, new_id
 from widerow.pipeline.letter_store import LetterStore, weight
@@ -178,7 +178,7 @@ class DeadLetters:
         if part is not None and part.kept is Kept.WHOLE and len(part.positions) == len(positions):
             body = part.origin.body
             letter = structs.replace(letter, reports=len(positions), positions=(), encoding="", size=len(body))
-        after = Filed(filed.id, letter, max(whole_ms(now_us), filed.version_us + MS), body)
+        after = Filed(filed.id, letter, max(self._clock.version_us(), filed.version_us + MS), body)
         self.store.put([(tenant, after)], self.settings.keep_us)
         return after
 
@@ -309,7 +309,7 @@ class DeadLetters:
                 size=len(origin.body),
                 version_us=origin.version_us,
             )
-            yield Filed(new_id(now_us, self._random_bytes(4)), letter, whole_ms(now_us), origin.body)
+            yield Filed(new_id(now_us, self._random_bytes(4)), letter, self._clock.version_us(), origin.body)
 
     def _parts(self, origin: Origin, positions: Sequence[int]) -> Iterator[Part]:
         most = self.settings.max_body_bytes

@@ -15,7 +15,7 @@ from widerow.engine.rows import Key, Rows, key_columns
 from widerow.model.batch import CellKind, Cells
 from widerow.model.errors import NotFound
 from widerow.model.names import Names
-from widerow.model.times import DAY, Clock, bucket_start, whole_ms
+from widerow.model.times import DAY, Clock, bucket_start
 from widerow.pipeline.letter import Filed, id_at, is_id, pack, partition_of, unpack
 from widerow.schema.tables import DEAD_LETTERS, LETTER_SHARDS, MOST_LETTER_DAYS
 
@@ -101,13 +101,13 @@ class LetterStore:
     def remove(self, tenant: str, filed: Filed) -> None:
         """Repeating is harmless."""
         span = Span(filed.id, f"{filed.id}\0")
-        version_us = max(filed.version_us, whole_ms(self._clock.now_us()))
+        version_us = max(filed.version_us, self._clock.version_us())
         self._engine.delete(DEAD_LETTERS, [partition_of(tenant, filed.id)], span, version_us=version_us)
 
     def remove_all(self, tenant: str, *, start_us: int = 0, stop_us: int | None = None) -> None:
         """All letters filed in [start, stop)."""
         span = Span(id_at(start_us) if start_us else None, id_at(stop_us) if stop_us is not None else None)
-        self._engine.delete(DEAD_LETTERS, self._partitions(tenant), span, version_us=whole_ms(self._clock.now_us()))
+        self._engine.delete(DEAD_LETTERS, self._partitions(tenant), span, version_us=self._clock.version_us())
 
     def _partitions(self, tenant: str) -> list[Key]:
         """All that may hold letters. Clocks differ, so tomorrow's belong to them."""

@@ -222,7 +222,8 @@ class Counts:
             for keep_us in mark.rollup_classes(level.name):
                 start_us = max(0, self._oldest_us(level, keep_us))
                 sums, each = self._table(totals(level, keep_us)), self._table(counts(level, keep_us))
-                periods = range(start_us - start_us % TOTALS_PERIOD_US, now_us + GUARD_US, TOTALS_PERIOD_US)
+                stop_us = max(now_us, mark.version_us) + GUARD_US
+                periods = range(start_us - start_us % TOTALS_PERIOD_US, stop_us, TOTALS_PERIOD_US)
                 keys: list[Key] = [(tenant, period) for period in periods]
                 for rows in self._engine.scan(sums, keys):  # these go last: they name the others
                     starts = np.unique(np.asarray(rows.keys["start_us"])).tolist()

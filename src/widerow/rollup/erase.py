@@ -18,7 +18,7 @@ from widerow.engine.port import Engine, Span
 from widerow.engine.rows import Key
 from widerow.model.arrays import Ints
 from widerow.model.tenant import GUARD_US, Tenant
-from widerow.model.times import DAY, HOUR, Clock, TimeSpan, whole_ms
+from widerow.model.times import DAY, HOUR, Clock, TimeSpan
 from widerow.rollup.marks import Marks
 from widerow.rollup.roll import Roller
 from widerow.rollup.store import Rollups
@@ -26,7 +26,6 @@ from widerow.schema.rollups import DAYS, HOURS, LEVELS, MINUTES, Level
 from widerow.telemetry.erasure import Mark
 
 _AHEAD_US = 366 * DAY
-"""Beyond this nothing can have been rolled."""
 
 
 class Eraser:
@@ -51,7 +50,7 @@ class Eraser:
     def _starts(self, tenant: Tenant, device: str, mark: Mark, level: Level) -> Ints:
         """The hours or days of a device that have a record of what was erased. What the mark hides from readers, too."""
         start_us = max(0, mark.span.start_us - level.width_us + 1)
-        span = TimeSpan(start_us, min(mark.span.stop_us, self._clock.now_us() + _AHEAD_US))
+        span = TimeSpan(start_us, min(mark.span.stop_us, self._ahead_us(mark)))
         metrics = [mark.metric] if mark.metric else None
         found = [
             np.asarray(rows.keys["start_us"])
@@ -59,6 +58,10 @@ class Eraser:
             for rows in self._engine.scan(table, keys, Span(part.start_us, part.stop_us), columns=metrics)
         ]
         return np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
+
+    def _ahead_us(self, mark: Mark) -> int:
+        """Beyond this nothing can have been rolled: event times are not far ahead of the versions of their reports."""
+        return max(self._clock.now_us(), mark.version_us) + _AHEAD_US
 
     def _roll_again(self, tenant: Tenant, device: str, mark: Mark) -> None:
         hours, days = (self._starts(tenant, device, mark, level) for level in (HOURS, DAYS))
@@ -68,7 +71,7 @@ class Eraser:
         frozen = hours[~has_raw]
         if len(frozen):
             self._mark_fleet(tenant, device, frozen)
-            self._roller.days.again(tenant.name, device, np.unique(frozen - frozen % DAY), whole_ms(self._clock.now_us()))
+            self._roller.days.again(tenant.name, device, np.unique(frozen - frozen % DAY), self._clock.version_us())
         lost = np.array([day_us for day_us in days.tolist() if not self._roller.has_hours(tenant, day_us)], np.int64)
         stops = np.concatenate([frozen + HOUR, lost + DAY])
         if len(stops):
@@ -78,11 +81,11 @@ class Eraser:
 
     def _mark_fleet(self, tenant: Tenant, device: str, hours: Ints) -> None:
         if len(hours):
-            self._roller.fleet.again(tenant.name, device, hours, whole_ms(self._clock.now_us()))
+            self._roller.fleet.again(tenant.name, device, hours, self._clock.version_us())
 
     def _remove(self, tenant: str, device: str, mark: Mark, levels: Iterable[Level]) -> None:
         """Records up to the mark's version, of windows that touch its span."""
-        ahead_us = self._clock.now_us() + _AHEAD_US
+        ahead_us = self._ahead_us(mark)
         for level in levels:
             span = TimeSpan(max(0, mark.span.start_us - level.width_us + 1), min(mark.span.stop_us, ahead_us))
             for keep_us in mark.rollup_classes(level.name):

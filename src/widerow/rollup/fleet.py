@@ -25,7 +25,7 @@ from widerow.engine.rows import Key, Rows
 from widerow.model.names import Coded
 from widerow.model.tags import with_tags
 from widerow.model.tenant import GUARD_US, Tenant
-from widerow.model.times import DAY, HOUR, MS, Clock, TimeSpan, whole_ms
+from widerow.model.times import DAY, HOUR, MS, Clock, TimeSpan
 from widerow.rollup.backlog import Backlog, units_of
 from widerow.rollup.counts import Counts
 from widerow.rollup.crew import CrewSettings
@@ -120,9 +120,9 @@ class Fleet:
         if not marked:
             return Rolled(0)
         if self._crew:
-            taken_us = whole_ms(self._clock.now_us()) - self._crew.ripe_us
+            taken_us = self._clock.version_us() - self._crew.ripe_us
         else:  # those that come within this millisecond may be of what is written after it was read
-            taken_us = max(whole_ms(self._clock.now_us()) - MS, *(pending[unit] for unit in marked))
+            taken_us = max(self._clock.version_us() - MS, *(pending[unit] for unit in marked))
         erasure = self._rollups.erasure
         seen = erasure.seen(tenant.name)
         hour_us = marked[0].start_us

@@ -129,7 +129,7 @@ class FleetStore:
         """Everything of a tenant in a retention class, up to that version. May be repeated, and interrupted, at will."""
         now_us = self._clock.now_us()
         start_us = max(0, now_us - keep_us - GUARD_US - HOUR) if keep_us else 0
-        stop_us = now_us + GUARD_US
+        stop_us = max(now_us, version_us) + GUARD_US
         whole, partials = self._table(fleet(keep_us)), self._table(fleet_partials(keep_us))
         periods = range(start_us - start_us % FLEET_PERIOD_US, stop_us, FLEET_PERIOD_US)
         named = self._engine.scan(whole, [(tenant, ALL_TYPES, period) for period in periods])

@@ -25,7 +25,7 @@ from widerow.model.batch import Batch
 from widerow.model.intern import NameTable
 from widerow.model.kernel import kernel
 from widerow.model.names import Coded, Names
-from widerow.model.times import HOUR, MS, Clock, whole_ms
+from widerow.model.times import HOUR, MS, Clock
 from widerow.rollup.backlog import mark_rows, units_of
 from widerow.rollup.crew import CrewSettings
 from widerow.rollup.pending import Pending
@@ -116,7 +116,7 @@ class Marks:
             known = self._marked.setdefault(tenant, _Marked())
             ids = known.ids(batch.device.names)[batch.device.codes]
             fresh = np.zeros(len(batch), np.bool_)
-            self._last_us = version_us = max(self._last_us, whole_ms(self._clock.now_us()))
+            self._last_us = version_us = self._next_us()
             oldest_us = version_us - self._crew.share_us if self._crew else 0
             before = known.hour_us[ids], known.at_us[ids]
             relied_us = _mark_fresh(ids, hour_us, known.hour_us, known.at_us, version_us, oldest_us, fresh)
@@ -164,7 +164,7 @@ class Marks:
         """The write took so long that its marks may have been worked off without it."""
         first = np.unique(np.stack([plan.device.codes, plan.hour_us // HOUR]), axis=1, return_index=True)[1]
         device = plan.device.take(first)
-        version_us = whole_ms(self._clock.now_us())
+        version_us = self._clock.version_us()
         shard = shards_of(device.names)[device.codes]
         self._engine.write([(DIRTY, mark_rows(DIRTY, plan.tenant, device, plan.hour_us[first], shard, version_us))])
 
@@ -175,6 +175,12 @@ class Marks:
             if written and plan.generation == self._generation and plan.table is known.table:
                 known.hour_us[plan.ids], known.at_us[plan.ids] = plan.marked_us, plan.version_us
             self._arrived(plan.generation)
+
+    def _next_us(self) -> int:
+        """The version of marks that are made now. By who holds the lock."""
+        version_us = max(self._last_us, self._clock.version_us())
+        self._clock.cover(version_us)
+        return version_us
 
     def _set_out(self) -> int:
         """Something is going to be written that `take` waits for; gives its generation. By who holds the lock."""
@@ -220,7 +226,7 @@ class Marks:
         """Have hours of a device rolled again, from its raw reports. Durable on return."""
         shard = shard_of(device)
         with self._lock:
-            self._last_us = version_us = max(self._last_us, whole_ms(self._clock.now_us()))
+            self._last_us = version_us = self._next_us()
             generation = self._set_out()
         try:
             named = Coded.constant(device, len(hours))
@@ -250,7 +256,7 @@ class Marks:
         """From here on what is written to the units, which are of one hour, is marked again. Waits until what was planned
         before is settled.
         """
-        version_us = whole_ms(self._clock.now_us()) - self._crew.ripe_us if self._crew else self._fence(units)
+        version_us = self._clock.version_us() - self._crew.ripe_us if self._crew else self._fence(units)
         tenant, start_us = units[0].tenant, units[0].start_us
         devices: list[str] = []
         shards: list[Key] = [(tenant, unit.shard) for unit in units]
@@ -267,7 +273,7 @@ class Marks:
             known = self._marked.get(tenant)
             if known is not None:
                 known.hour_us[(known.hour_us == start_us) & np.isin(known.shard, [unit.shard for unit in units])] = -1
-            version_us = max(self._last_us, whole_ms(self._clock.now_us()))
+            version_us = self._next_us()
             self._last_us = version_us + MS  # marks planned later are newer
             generation, self._generation = self._generation, self._generation + 1
             self._lock.wait_for(lambda: all(g > generation for g in self._under_way))

@@ -167,8 +167,8 @@ class Pyramid:
             self._others.recovered(began_us)
 
     def _alone_from_us(self) -> int:
-        """Whoever wrote before this process could write as far ahead as is allowed."""
-        return self._clock.now_us() + self._settings.max_future_us + 1
+        """Whoever wrote before this process could write as far ahead as is allowed, of a clock that may have been ahead."""
+        return max(self._clock.now_us(), self._clock.version_us()) + self._settings.max_future_us + 1
 
     # -- for readers
 

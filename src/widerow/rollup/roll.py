@@ -24,7 +24,7 @@ from widerow.model.arrays import Flags
 from widerow.model.errors import Unavailable
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import GUARD_US, Tenant
-from widerow.model.times import DAY, HOUR, MS, Clock, TimeSpan, whole_ms
+from widerow.model.times import DAY, HOUR, MS, Clock, TimeSpan
 from widerow.rollup.aggregate import coarser_of, minutes_of
 from widerow.rollup.backlog import Backlog
 from widerow.rollup.counts import NOTHING_COUNTED, Counted, Counts, count_raw
@@ -220,7 +220,7 @@ class Roller:
         tagged = self._tagged(tenant.name, hours)
         name, day_us = tenant.name, hour.start_us - hour.start_us % DAY
         counts = self.counts.hour(tenant, hour.start_us, devices, counted, minutes, tagged, version_us)
-        marked_us = max(version_us, whole_ms(self._clock.now_us()))
+        marked_us = max(version_us, self._clock.version_us())
         self._engine.write(
             [
                 (DIRTY_DAYS, self.days.marks(name, day_us, devices, marked_us)),

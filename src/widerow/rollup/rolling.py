@@ -74,15 +74,15 @@ class _Line:
     """Of such units."""
     first_seen_us: dict[Unit, int] = field(default_factory=dict)
 
-    def due(self, now_us: int, s: RollingSettings) -> list[Unit]:
-        """What is to be rolled now; of each tenant the oldest first."""
-        pending = self.pending()
-        self.first_seen_us = {unit: self.first_seen_us.get(unit, now_us) for unit in pending}
+    def due(self, clock: Clock, s: RollingSettings) -> list[Unit]:
+        """What is to be rolled now; of each tenant the oldest first. Marks are dated by versions."""
+        pending, now_us, version_us = self.pending(), clock.now_us(), clock.version_us()
+        self.first_seen_us = {unit: min(self.first_seen_us.get(unit, now_us), now_us) for unit in pending}
         return sorted(
             unit
             for unit, marked_us in pending.items()
             if unit.start_us + self.width_us + s.lateness_us <= now_us
-            and (marked_us + s.settle_us <= now_us or self.first_seen_us[unit] + s.longest_us <= now_us)
+            and (marked_us + s.settle_us <= version_us or self.first_seen_us[unit] + s.longest_us <= now_us)
         )
 
 
@@ -120,12 +120,12 @@ class Rolling:
         days = roller.days
         self._lines = [
             _Line("hour", HOUR, marks.pending, roller.roll, marks.forget),
-            _Line("day", DAY, days.pending, roller.roll_day, lambda *units: days.finish(units, self._clock.now_us())),
+            _Line("day", DAY, days.pending, roller.roll_day, lambda *units: days.finish(units, self._clock.version_us())),
         ]
         if fleet is not None:
             hours = roller.fleet
             self._lines.append(
-                _Line("fleet", HOUR, hours.pending, fleet.roll, lambda *units: hours.finish(units, self._clock.now_us()))
+                _Line("fleet", HOUR, hours.pending, fleet.roll, lambda *units: hours.finish(units, self._clock.version_us()))
             )
             fleet.between = self._close_minutes
         self._fleet = fleet
@@ -148,7 +148,7 @@ class Rolling:
 
     def due(self) -> list[Unit]:
         """The hours that are to be rolled now."""
-        return self._lines[0].due(self._clock.now_us(), self._settings)
+        return self._lines[0].due(self._clock, self._settings)
 
     def roll_due(self) -> int:
         """Close and roll what is due, and say how many windows of devices that were. What fails is tried again later."""
@@ -159,9 +159,9 @@ class Rolling:
         count = 0
         for line in self._lines:
             began_us = self._clock.now_us()
-            for name, units in _in_turns(line.due(began_us, self._settings)):
+            for name, units in _in_turns(line.due(self._clock, self._settings)):
                 # What has become due meanwhile may be more urgent than the rest of a backlog.
-                if self._stopping.is_set() or self._clock.now_us() - began_us > _LONGEST_PASS_US:
+                if self._stopping.is_set() or abs(self._clock.now_us() - began_us) > _LONGEST_PASS_US:
                     break
                 self._may_roll()
                 count += self._roll(line, name, units)
@@ -184,7 +184,7 @@ class Rolling:
         """Minutes come first, also while hours are being rolled: what is open takes memory."""
         if self._stopping.is_set():
             raise _Stopped
-        if self._windows is None or self._clock.now_us() - self._closed_us < _CLOSE_EVERY_US:
+        if self._windows is None or 0 <= self._clock.now_us() - self._closed_us < _CLOSE_EVERY_US:
             return
         for name in self._windows.tenants():
             self._tried(name, self._roller.close, partial(self._windows.let_go, name))
@@ -202,7 +202,7 @@ class Rolling:
         return sum(rolled.devices for rolled in done)
 
     def _tried(self, name: str, work: Callable[[Tenant], object], forget: Callable[[], None]) -> None:
-        if self._clock.now_us() < self._waits_until_us.get(name, 0):
+        if 0 < self._waits_until_us.get(name, 0) - self._clock.now_us() <= _WAIT_US:
             return
         try:
             try:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from widerow.model.times import MS, SECOND, Clock, whole_ms
+from widerow.model.times import MS, SECOND, Clock
 
 
 class Versions:
@@ -18,10 +18,10 @@ class Versions:
         self._last_us = 0
 
     def next(self) -> int:
-        """Waits until the clock has come so far: what is erased a moment later must be newer."""
+        """What is erased a moment later must be newer: waits where the clock cannot see to that."""
         with self._lock:
-            now_us = self._clock.now_us()
-            self._last_us = version_us = max(whole_ms(now_us), self._last_us + MS)
-        if version_us > now_us:
-            self._wait(min(version_us - now_us, 10 * MS) / SECOND)
+            self._last_us = version_us = max(self._clock.version_us(), self._last_us + MS)
+            self._clock.cover(version_us)
+        if (early_us := version_us - self._clock.version_us()) > 0:
+            self._wait(min(early_us, 10 * MS) / SECOND)
         return version_us

@@ -153,7 +153,7 @@ class Windows:
             return []
         due_us = now_us - self._settings.lateness_us - MINUTE
         resting_us = now_us - self._settings.rest_us
-        restless = {minute for chunk in known.waiting if chunk.at_us > resting_us for minute in chunk.minutes}
+        restless = {minute for chunk in known.waiting if resting_us < chunk.at_us <= now_us for minute in chunk.minutes}
         closing: list[Rows] = []
         waiting: list[Chunk] = []
         freed = 0

@@ -93,7 +93,7 @@ def _done(call: Call, tenant: Tenant, step: _Step, *, repair: bool) -> tuple[Che
     if not step.devices:
         part = pyramid.fleet_verifier.check(tenant, step.span)
         return part, mend_fleet(pyramid.fleet, tenant, part.findings) if repair else []
-    read_us = call.service.clock.now_us()
+    read_us = call.service.clock.version_us()
     part = pyramid.verifier.check(tenant, step.devices, step.span.start_us)
     return part, pyramid.repairer.mend(tenant, part.findings, read_us=read_us) if repair else []
 

@@ -22,7 +22,7 @@ from widerow.model.errors import Refusal
 from widerow.model.intern import NameTable
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import Tenant
-from widerow.model.times import MAX_TIME_US, Clock, TimeSpan, format_time, whole_ms
+from widerow.model.times import MAX_TIME_US, MS, Clock, TimeSpan, format_time, whole_ms
 from widerow.schema.shards import SHARDS, shard_of
 from widerow.schema.tables import ERASED
 from widerow.telemetry.facts import FactLog
@@ -119,7 +119,7 @@ class Erasure:
 
     def seen(self, tenant: str) -> Seen:
         """How much is known here, for `touched_since`."""
-        return Seen(self._log.revisions(tenant), whole_ms(self._clock.now_us()))
+        return Seen(self._log.revisions(tenant), self._clock.version_us())
 
     def touched_since(self, tenant: str, seen: Seen) -> frozenset[int]:
         """The shards of whose devices something was erased that was not known then, by any process; or that has a version
@@ -136,8 +136,9 @@ class Erasure:
         rollups = {
             (level, getattr(epoch, f"{level}_us")) for epoch in tenant.rollups_kept() for level in ("minute", "hour", "day")
         }
-        version_us = whole_ms(self._clock.now_us() + ahead_us)
+        version_us = self._clock.version_us() + whole_ms(ahead_us)
         mark = Mark(device, metric, span, version_us, classes, rollups=tuple(sorted(rollups)))
+        self._clock.cover(version_us + MS)  # what is received from now on is newer
         fact = self._fact(mark)
         self._log.add(tenant.name, device, fact)
         self.recorded(tenant.name, fact)
@@ -176,6 +177,7 @@ class Erasure:
 
     def _learn(self, tenant: str, fact: Row) -> None:
         mark = mark_of(fact)
+        self._clock.cover(mark.version_us + MS)
         with self._lock:
             self._marks.setdefault(tenant, TenantMarks()).add(mark)
         self.learned(tenant, mark)

@@ -261,7 +261,7 @@ class Telemetry:
             epochs = self.places.epochs(tenant, device)
             for keep_us in mark.classes:
                 oldest = 0 if keep_us == 0 else max(0, now_us - keep_us - GUARD_US)
-                stop_us = min(mark.span.stop_us, now_us + GUARD_US)
+                stop_us = min(mark.span.stop_us, max(now_us, mark.version_us) + GUARD_US)
                 part = TimeSpan(min(max(mark.span.start_us, oldest), stop_us), stop_us)
                 self._engine.delete(
                     self.table(keep_us),
@@ -274,6 +274,12 @@ class Telemetry:
                 self._forget_last_seen(tenant, device)
 
     def _forget_last_seen(self, tenant: str, device: str) -> None:
+        """Unless the device has reported again since."""
+        marks = self.erasure.marks(tenant)
+        for _, bucket, subs, keep_us in self._last_seen(tenant, [device], may_lag=False):
+            keys: list[Key] = [(tenant, device, bucket, sub) for sub in range(subs)]
+            if any(len(drop_erased_rows(marks, chunk)) for chunk in self._engine.scan(self.table(keep_us), keys)):
+                return
         if self._engine.features.forgets_deletes:  # otherwise the row stays: a delete would hide the device when it returns
             self._engine.delete(LAST_SEEN, [(tenant, shard_of(device))], Span(device, device + "\0"), version_us=1 << 53)
         state = self.places.state(tenant)

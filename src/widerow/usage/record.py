@@ -25,7 +25,7 @@ from widerow.model.batch import CellKind, Cells
 from widerow.model.errors import WiderowError
 from widerow.model.lane import Lane
 from widerow.model.names import Coded, Names
-from widerow.model.times import DAY, HOUR, MS, SECOND, Clock, bucket_start, whole_ms
+from widerow.model.times import DAY, HOUR, MS, SECOND, Clock, bucket_start
 from widerow.ops.recurring import Recurring
 from widerow.schema.table import Table
 from widerow.schema.usage import USAGE
@@ -192,7 +192,8 @@ class Recorder:
                 ]
                 for hour in self._hours.values():
                     hour.changed = hour.offered = False
-                self._last_us = version_us = max(self._last_us + MS, whole_ms(now_us))
+                self._last_us = version_us = max(self._last_us + MS, self._clock.version_us())
+                self._clock.cover(version_us)
             if not changed:
                 self._let_go(now_us)
                 return

@@ -13,7 +13,7 @@ from widerow.engine.rows import Key
 from widerow.model.arrays import Ints
 from widerow.model.batch import CellKind, Cells
 from widerow.model.names import Coded
-from widerow.model.times import DAY, Clock, TimeSpan, bucket_start, whole_ms
+from widerow.model.times import DAY, Clock, TimeSpan, bucket_start
 from widerow.schema.usage import MOST_USAGE_DAYS, USAGE
 from widerow.usage.record import BACKLOG, LIVE
 
@@ -83,6 +83,7 @@ class Recorded:
     def forget(self, tenant: str) -> None:
         """Everything of a tenant that is gone. May be repeated, and interrupted, at will."""
         now_us = self._clock.now_us()
-        days = range(bucket_start(now_us, DAY) - (MOST_USAGE_DAYS + 1) * DAY, now_us + 2 * DAY, DAY)
+        version_us = self._clock.version_us()
+        days = range(bucket_start(now_us, DAY) - (MOST_USAGE_DAYS + 1) * DAY, max(now_us, version_us) + 2 * DAY, DAY)
         keys: list[Key] = [(tenant, day) for day in days if day >= 0]
-        self._engine.delete(USAGE, keys, version_us=whole_ms(now_us))
+        self._engine.delete(USAGE, keys, version_us=version_us)

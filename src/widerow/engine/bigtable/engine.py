@@ -65,7 +65,7 @@ class BigtableEngine:
             raise ConfigError(f"table prefix {prefix!r}: give 1 to 20 of a-z, 0-9 and -, not beginning with -")
         self._connection = Connection(project, instance, settings or BigtableSettings(), credentials)
         self._margin_us = self._connection.settings.age_margin_us
-        self._prefix, self._clock = prefix, clock
+        self._prefix, self.clock = prefix, clock
         self._tables: dict[str, TableKeys] = {}
         self._applying = threading.Lock()
         self._writes = 0
@@ -130,7 +130,7 @@ class BigtableEngine:
 
     def put_if(self, table: Table, key: Key, row: Row | None, expected: Row | None) -> bool:
         keys = self._conditional(table)
-        now_us = whole_ms(self._clock.now_us())
+        now_us = whole_ms(self.clock.now_us())
         change = [DELETE_ROW] if row is None else fixed.replacement(fixed.to_json(table, row), now_us)
         row_key = keys.row_key(key)
         if expected is None:
@@ -140,7 +140,7 @@ class BigtableEngine:
 
     def insert(self, table: Table, rows: Rows) -> Flags:
         keys = self._conditional(table)
-        now_us = whole_ms(self._clock.now_us())
+        now_us = whole_ms(self.clock.now_us())
         plain = fixed.plain_rows(table, rows)
         row_keys = keys.spec.encode(rows.keys, len(rows)).to_bytes_list()
         new: dict[bytes, int] = {}
@@ -170,7 +170,7 @@ class BigtableEngine:
         may_lag: bool = False,
     ) -> Iterator[Rows]:
         """`first` leaves nothing out: a filter for "what was not yet shown" takes longer than the cells it would save."""
-        keys, now_us = self._keys(table), self._clock.now_us()
+        keys, now_us = self._keys(table), self.clock.now_us()
         wanted = Scan(
             self._connection,
             self._id(table),

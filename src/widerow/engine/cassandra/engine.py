@@ -32,7 +32,7 @@ class CassandraEngine:
     features = Features(durable=True, drops_windows=False, forgets_deletes=False)
 
     def __init__(self, settings: CassandraSettings, *, clock: Clock) -> None:
-        self._settings, self._clock = settings, clock
+        self._settings, self.clock = settings, clock
         self._connection = Connection(settings)
         self._tables: dict[str, Table] = {}
         self._physical: dict[str, Physical] = {}
@@ -84,7 +84,7 @@ class CassandraEngine:
     # -- writing
 
     def write(self, changes: Sequence[tuple[Table, Rows]]) -> None:
-        now_us = self._clock.now_us()
+        now_us = self.clock.now_us()
         for table, rows in [(table, self._checked(table, rows, now_us)) for table, rows in changes]:
             if len(rows):
                 naming = Naming(self._names)
@@ -187,7 +187,7 @@ class CassandraEngine:
         may_lag: bool = False,  # noqa: ARG002 - the consistency decides
     ) -> Iterator[Rows]:
         self._check_table(table)
-        physical, now_us = self._physical[table.name], self._clock.now_us()
+        physical, now_us = self._physical[table.name], self.clock.now_us()
         scan = Scan(self._connection, physical, now_us=now_us, span=span, limit=limit, columns=columns, first=first)
         return scan.run(partitions, after)
 

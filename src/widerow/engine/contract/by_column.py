@@ -78,6 +78,7 @@ class AllByColumn:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.features = engine.features
+        self.clock = engine.clock
 
     def apply(self, tables: Sequence[Table]) -> None:
         self.engine.apply([_turned(table) for table in tables])

@@ -13,7 +13,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -38,6 +38,7 @@ from widerow.engine.rocksdb.families import is_windowed
 from widerow.engine.rocksdb.faults import fault, table_file
 from widerow.engine.rocksdb.ledger import Ledger
 from widerow.model.errors import Corrupt, StorageFull, StoreUnavailable, Unavailable, WiderowError
+from widerow.model.times import MS
 from widerow.ops.folders import make_private
 
 log = logging.getLogger(__name__)
@@ -51,6 +52,9 @@ _RECOVERY_SLACK_BYTES = 8 << 20
 """What reopening writes besides the rows in memory: logs, a manifest, options, filters."""
 
 _AT_A_TIME = 256
+
+_CLOCK, _LAST_US = "store_clock", b"last_us"
+"""Column family and key of the greatest version that this store was ever given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +93,16 @@ class Database:
         """Table files that could not be read since the store was opened, with RocksDB's words."""
         self._compacts = True
         self._cache = Cache(settings.cache_bytes)
+        self.last_version_us: Callable[[], int] = lambda: 0
+        """Tells the greatest version there is. It is kept with every write, in the same batch."""
+        self._kept_version_us = 0
         make_private(path)
+        before_us = self._written_us()
         self._ledger = Ledger(path)
         try:
             self._open()
+            self.first_version_us = self._version_us(before_us)
+            """No version is stored that is greater."""
         except BaseException:
             self._ledger.close()
             raise
@@ -146,6 +156,21 @@ class Database:
         table.set_format_version(5)
         options.set_block_based_table_factory(table)
         return options
+
+    def _written_us(self) -> int:
+        """When any file here was last written; 0: there is no store yet."""
+        if not (self.path / "CURRENT").exists():
+            return 0
+        return max((e.stat().st_mtime_ns // 1000 for e in _files(self.path)), default=0)
+
+    def _version_us(self, before_us: int) -> int:
+        """What was kept. Releases that kept nothing took their versions from the clock that dates their files."""
+        family = self._families.get(_CLOCK)
+        try:
+            kept = None if family is None else cast("bytes | None", family.get(_LAST_US))
+        except Exception as error:
+            raise fault(error, self.path, f"cannot read the clock of {self.path}") from error
+        return before_us - before_us % MS if kept is None else int.from_bytes(kept, "big")
 
     # -- reading
 
@@ -218,8 +243,12 @@ class Database:
 
     def write(self, batch: WriteBatch) -> int:
         """Into log and memory, not yet synced. Inside `writing`. Gives a ticket for `wait_durable`."""
+        version_us = self.last_version_us()
+        if version_us > self._kept_version_us:
+            batch.put(_LAST_US, version_us.to_bytes(8, "big"), self.handle(_CLOCK))
         with self._reporting():
             self._db.write(batch)
+        self._kept_version_us = version_us
         self.writes += 1
         self._written += 1
         return self._written
@@ -308,6 +337,7 @@ class Database:
             with self._sync:
                 self._failed = max(self._failed, self._written)
             self._is_open = False
+            self._kept_version_us = 0
             self._release()
             self._open()
             # What was written but not synced before the failure is in no acknowledgement; what survived of it is harmless.

@@ -27,6 +27,7 @@ from widerow.engine.rows import NEVER, Cursor, Key, Row, Rows, rows_of
 from widerow.model.arrays import Flags, lengths
 from widerow.model.errors import ConfigError
 from widerow.model.handfuls import handfuls
+from widerow.model.store_clock import StoreClock
 from widerow.model.times import MS, SECOND, Clock
 from widerow.schema.table import Table
 
@@ -43,7 +44,8 @@ class RocksEngine:
 
     def __init__(self, path: Path, *, clock: Clock, settings: RocksSettings | None = None) -> None:
         self.db = Database(path, settings or RocksSettings())
-        self._clock = clock
+        self.clock = versions = StoreClock(clock, self.db.first_version_us)
+        self.db.last_version_us = lambda: versions.last_us
         self._tables = self._stored_tables()
         self._known = append.KnownShapes()
         self._conditional = threading.Lock()
@@ -132,7 +134,7 @@ class RocksEngine:
             return [(table.name, self._encode(table, rows))] if len(rows) else []
         families, width_us = Families(table), table.window.width_us
         windows = np.asarray(rows.keys[table.window.column]) // width_us
-        oldest = (self._clock.now_us() - table.window.keep_us) // width_us
+        oldest = (self.clock.now_us() - table.window.keep_us) // width_us
         if windows.min() == windows.max():
             return [] if windows[0] < oldest else [(families.of_window(int(windows[0])), self._encode(table, rows))]
         return [
@@ -190,7 +192,7 @@ class RocksEngine:
         if table.sparse:
             raise ValueError(f"{table.name} is sparse: scan it")
         with self.db.reading():
-            return fixed.get_row(self.db, table, encode_key(table.key, key), now_s=self._clock.now_us() // SECOND)
+            return fixed.get_row(self.db, table, encode_key(table.key, key), now_s=self.clock.now_us() // SECOND)
 
     def scan(
         self,
@@ -205,7 +207,7 @@ class RocksEngine:
         may_lag: bool = False,  # noqa: ARG002 - nothing here lags
     ) -> Iterator[Rows]:
         self._check_table(table)
-        now_s = self._clock.now_us() // SECOND
+        now_s = self.clock.now_us() // SECOND
         if table.sparse:
             if table.by_column:  # whose cells are found by name: `first` would save little
                 scan: SparseScan = by_column.ColumnScan(self.db, table, span=span, limit=limit, columns=columns, now_s=now_s)

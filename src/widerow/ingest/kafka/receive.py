@@ -190,7 +190,7 @@ class Receiver:
         read = decode_streams(
             [message.value for message in pack.messages],
             [message.time_us for message in pack.messages],
-            latest_us=self._clock.now_us(),
+            latest_us=max(self._clock.now_us(), self._clock.version_us()),
         )
         pack.starts, pack.unread = read.starts, read.unread
         return self._without_future(pack, read.batch, read.refusals)
@@ -212,7 +212,7 @@ class Receiver:
 
     def _without_future(self, pack: Pack, batch: Batch, refusals: tuple[Refusal, ...]) -> Decoded:
         """Without versions from the future. Those that were waited for are not, also if our clock was set back since."""
-        now_us = self._clock.now_us()
+        now_us = max(self._clock.now_us(), self._clock.version_us())
         if not len(batch) or batch.version_us.max() <= now_us:
             return Decoded(batch, refusals, apart=True)
         owner = np.searchsorted(pack.starts, batch.position, side="right") - 1

@@ -49,7 +49,7 @@ from widerow.model.errors import NotFound, Overloaded, Refusal, Rejected, Tenant
 from widerow.model.lane import Lane
 from widerow.model.tags import has_tag
 from widerow.model.tenant import Tenant
-from widerow.model.times import SECOND, Clock, whole_ms
+from widerow.model.times import SECOND, Clock
 from widerow.ops.counters import Counters
 from widerow.pipeline.job import Job, Outcome
 from widerow.pipeline.pipeline import Pipeline
@@ -175,7 +175,7 @@ class Gateway:
                 for parcel in self._parcels(block, parsed, rows[~fits[rows]]):
                     self._aside.put(partial(self._refuse_large, parcel))
             elif kind == STATUS:
-                self._aside.put(partial(self._take_statuses, block, rows, parsed))
+                self._aside.put(partial(self._take_statuses, block, rows, parsed, self._clock.version_us()))
             else:
                 self._aside.put(partial(self._refuse_topics, block, rows))
 
@@ -184,7 +184,7 @@ class Gateway:
         if not len(rows):
             return
         tenants = parsed.tenant[rows]
-        version_us = whole_ms(block.received_us)
+        version_us = self._clock.version_us()
         first_us = self._stamps.take(block.received_us, len(block.messages))
         for code in np.unique(tenants).tolist():
             own = rows[tenants == code]
@@ -319,7 +319,9 @@ class Gateway:
         for positions, version_us, admitted in again:
             part = replace(parcel.part(positions), version_us=version_us, admitted=admitted, in_order=True)
             # Not before its version: that would be one of the future.
-            self._aside.put(partial(self._submit, part), delay_s=max(0.0, (version_us - self._clock.now_us()) / SECOND))
+            self._clock.cover(version_us)
+            early_us = version_us - self._clock.version_us()
+            self._aside.put(partial(self._submit, part), delay_s=max(0.0, early_us / SECOND))
 
     def _refuse(self, parcel: Parcel, refusals: list[Refusal]) -> None:
         """The messages at these positions of a parcel; each is acknowledged once all that is wrong with it is filed."""
@@ -376,13 +378,14 @@ class Gateway:
             self._refusals.count(block.messages.topic(row), "topic", "no tenant and device can be read from this topic")
         self.client.done(block, rows)
 
-    def _take_statuses(self, block: Block, rows: Ints, parsed: Parsed) -> None:
+    def _take_statuses(self, block: Block, rows: Ints, parsed: Parsed, version_us: int) -> None:
         names = [parsed.names(row) for row in rows.tolist()]
         try:
             exists = {tenant: self._tenant(tenant) is not None for tenant in {tenant for tenant, _ in names}}
         except Unavailable as error:
             self._counters.mqtt_retries.labels(error.code).inc(len(rows))
-            self._aside.put(partial(self._take_statuses, block, rows, parsed), delay_s=_LONGEST_DELAY_S)
+            again = partial(self._take_statuses, block, rows, parsed, version_us)
+            self._aside.put(again, delay_s=_LONGEST_DELAY_S)
             return
         said: list[Status] = []
         for row, (tenant, device) in zip(rows.tolist(), names, strict=True):
@@ -395,7 +398,7 @@ class Gateway:
             elif is_online is None:
                 self._refusals.tell(tenant, device, topic, "syntax", "a status is `online` or `offline`")
             else:
-                said.append(Status(tenant, device, is_online, block.received_us))
+                said.append(Status(tenant, device, is_online, block.received_us, version_us))
         self._statuses.put(said, block, rows)
 
 
