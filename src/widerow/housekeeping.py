@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from widerow.admit.hot import HotDevices
 from widerow.catalog.catalog import Catalog
@@ -52,9 +52,12 @@ class Housekeeping:
         storage: StorageUse,
         hot: HotDevices,
         every_s: float,
+        trusts: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`trusts`: whether the clock may be trusted with what is thrown away."""
         self._engine, self._clock, self._counters = engine, clock, counters
         self._catalog, self._telemetry, self._pyramid, self._dead_letters = catalog, telemetry, pyramid, dead_letters
+        self._trusts = trusts
         self._usage, self._recorded, self._storage, self._hot = usage, recorded, storage, hot
         self._purging = threading.Lock()
         self._thread = Recurring("housekeeping", self.keep, every_s, failing=_NOT_KEPT, at_once=True)
@@ -86,7 +89,7 @@ class Housekeeping:
         return self._pyramid.crew is None or self._pyramid.crew.leads()
 
     def _expire(self) -> None:
-        if self._leads():
+        if self._leads() and self._trusts():
             expired = self._engine.expire(self._clock.now_us())
             self._counters.dropped_windows.inc(expired.windows)
 
@@ -97,8 +100,13 @@ class Housekeeping:
             self.purge()
 
     def purge(self) -> int:
-        """Take everything that was erased off the disk; gives the number of marks worked off. One at a time."""
+        """Take everything that was erased off the disk; gives the number of marks worked off. One at a time.
+
+        Not while the clock is not trusted: it says what can be rolled again without what is gone.
+        """
         with self._purging:
+            if not self._trusts():
+                return 0
             version_us = self._clock.version_us()
             erasure = self._telemetry.erasure
             unfinished = [found for found in erasure.unfinished() if found[1].version_us <= version_us]

@@ -25,6 +25,7 @@ from widerow.backup.running import Backups
 from widerow.catalog import lease as leases
 from widerow.catalog.audit import Audit
 from widerow.catalog.catalog import Catalog, CatalogSettings
+from widerow.catalog.clock import ClockGuard
 from widerow.catalog.lease import Keeper
 from widerow.catalog.store import bring_up
 from widerow.codec import json as json_codec
@@ -41,6 +42,7 @@ from widerow.memory import tenant_memory
 from widerow.model.device import Device
 from widerow.model.errors import Conflict, NotTheWriter
 from widerow.model.store import Embedded, is_shared, parse_store
+from widerow.model.store_clock import StoreClock
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, MINUTE, MS, SECOND, Clock, SystemClock, TimeSpan
 from widerow.ops.counters import Counters
@@ -106,6 +108,8 @@ class Service:
     slots: QuestionSlots
     """Which requests are worked on."""
     hot: HotDevices
+    clock_guard: ClockGuard | None = None
+    """Of an embedded store."""
     keeper: Keeper | None = None
     """Of the writer's lease, where there is one: on a store that processes share."""
     adapting: Adapting | None = None
@@ -140,6 +144,7 @@ class Service:
             self.storage,
             self.hot,
             self.config.store.expire_every_s,
+            self.clock_guard.trusts if self.clock_guard else lambda: True,
         )
 
     @classmethod
@@ -175,6 +180,7 @@ class Service:
                 keeper = leases.keep(engine, clock, length_us=config.store.lease_s * SECOND, say=say, crew=crew)
                 undo.callback(keeper.stop)
             bring_up(engine)
+            guard = ClockGuard(engine, clock) if isinstance(clock, StoreClock) else None
             counters = Counters()
             pressure = Pressure(pressure_settings(config), counters)
             catalog = Catalog(
@@ -208,8 +214,18 @@ class Service:
                 place=slots.roll,
                 rolled=lambda level, rolled: _count_rolled(counters, level, rolled),
                 **({"told": told(counters)} if told else {}),
+                trusts=guard.trusts if guard else lambda: True,
             )
-            to_store = StoreSink(engine, telemetry, catalog, clock, counters, pyramid=pyramid, may_write=may_write)
+            to_store = StoreSink(
+                engine,
+                telemetry,
+                catalog,
+                clock,
+                counters,
+                pyramid=pyramid,
+                may_write=may_write,
+                heard=guard.heard if guard else lambda _tenant, _batch: None,
+            )
             dead_letters = DeadLetters(engine, clock, counters, dead_letter_settings(config))
             undo.callback(dead_letters.close)
             controls = Controls(engine, clock, refresh_us=refresh_us)
@@ -275,6 +291,7 @@ class Service:
                 storage,
                 slots,
                 hot,
+                guard,
                 keeper,
             )
             undo.pop_all()

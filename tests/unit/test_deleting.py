@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from widerow.config import Config, Store
+from widerow.engine.open import open_engine
+from widerow.engine.port import Engine
 from widerow.model.batch import Report, batch_of
 from widerow.model.errors import Conflict, NotFound, Unavailable
 from widerow.model.names import Names
 from widerow.model.tenant import Tenant
-from widerow.model.times import MS, SECOND, ManualClock, TimeSpan, whole_ms
+from widerow.model.times import MS, SECOND, Clock, ManualClock, TimeSpan, whole_ms
 from widerow.pipeline.job import Job, Outcome
 from widerow.schema.tables import DEVICE_VERSIONS
 from widerow.service import Service
@@ -165,6 +167,13 @@ def test_what_another_process_still_took_for_a_deleted_tenant_is_not_found_by_th
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = ManualClock(1_760_000_000 * SECOND)
+
+    def shared(config: Config, clock: Clock) -> Engine:  # whose versions come from the clock of each process
+        engine = open_engine(config, clock)
+        monkeypatch.setattr(engine, "clock", clock)
+        return engine
+
+    monkeypatch.setattr("widerow.service.open_engine", shared)
     with Service.open(Config(store=Store(url=f"rocksdb:{tmp_path}", reserve_mib=0)), clock) as service:
         refresh_us = service.config.time.refresh_s * SECOND
         other = Telemetry(service.engine, clock, TelemetrySettings(max_future_us=SECOND, refresh_us=refresh_us))

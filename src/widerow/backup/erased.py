@@ -105,6 +105,7 @@ def erase_again(engine: Engine, clock: Clock, marks: Sequence[Erased]) -> int:
         if erased.identity in known:
             continue
         _forget(catalog, erased)  # first: should this be interrupted, the mark is still to be added
+        engine.clock.cover(mark_of(erased.mark).version_us + MS)  # what the store receives from now on is newer
         log.add(erased.tenant, str(erased.mark["device_id"]), erased.mark | {"done_us": 0.0})
         added += 1
     return added

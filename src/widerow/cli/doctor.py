@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -25,6 +25,7 @@ from widerow.model.errors import ConfigError, WiderowError
 from widerow.model.times import SECOND, SystemClock, parse_rfc3339
 
 SYNCS = 20
+CLOCK = "/v1/admin/clock"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -37,6 +38,9 @@ def doctor(
     store: StoreOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
+    confirm_clock: Annotated[
+        bool, typer.Option("--confirm-clock", help="Say that the clock is right, so that data expires again.")
+    ] = False,
 ) -> None:
     """Look at the store, the disk, the clocks, the memory, the settings and the rollups. Ends with 1 if something fails.
 
@@ -50,7 +54,7 @@ def doctor(
     except ConfigError as error:
         found = [Check("configuration", Verdict.FAIL, str(error), "correct that setting")]
     else:
-        found = list(_examine(where))
+        found = list(_examine(where, confirm_clock=confirm_clock))
     counts = {verdict.value: sum(c.verdict is verdict for c in found) for verdict in Verdict}
     if as_json:
         output.emit_json({"checks": [asdict(c) for c in found], **counts})
@@ -60,7 +64,7 @@ def doctor(
         raise Failed(f"{counts['fail']} of {len(found)} checks failed", code="doctor")
 
 
-def _examine(where: Where) -> Iterator[Check]:
+def _examine(where: Where, *, confirm_clock: bool = False) -> Iterator[Check]:
     yield checks.check_settings(where.config)
     if where.store is not None:
         folder = store_folder(where.store)
@@ -69,6 +73,8 @@ def _examine(where: Where) -> Iterator[Check]:
     try:
         with connect(where) as api:
             yield Check("store", Verdict.OK, f"{api.where} answers")
+            if confirm_clock:
+                api.post(CLOCK)
             yield from _examine_server(api, where)
     except Misused:
         raise
@@ -85,7 +91,7 @@ def _examine_here(where: Where, folder: Path) -> Iterator[Check]:
         yield checks.check_sync(_sync_latencies(folder))
     except OSError as error:
         yield Check("write and sync", Verdict.FAIL, f"{folder}: {error.strerror}", "make the folder writable, free space")
-    yield checks.check_clock(SystemClock().now_us(), _newest_us(folder))
+    yield checks.check_clock(SystemClock().now_us())
     available = _available_bytes()
     if available is not None:
         yield checks.check_memory(available, where.config)
@@ -113,6 +119,8 @@ def _examine_server(api: Api, where: Where) -> Iterator[Check]:
     yield checks.check_version(__version__, status["version"])
     skew_us = parse_rfc3339(status["time"]) - began_us - trip_us // 2
     yield checks.check_skew(skew_us, trip_us, where.config.time.max_future_s * SECOND)
+    if clock := status.get("clock"):
+        yield checks.check_trust(clock["trusted"], clock["reason"], clock["ahead_s"])
     yield from _examine_store(status.get("store"))
     yield checks.check_tenant_memory({t["name"]: t.get("memory_bytes", {}) for t in status["tenants"]})
     rollups = status.get("rollups")
@@ -144,18 +152,6 @@ def _sync_latencies(folder: Path) -> list[float]:
             os.fdatasync(file.fileno())
             taken.append(perf_counter() - began_s)
     return taken
-
-
-def _newest_us(folder: Path) -> int | None:
-    """When a file of the store was last written, by its own account."""
-    times = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            try:
-                times.append(entry.stat(follow_symlinks=False).st_mtime_ns // 1000)
-            except FileNotFoundError:
-                continue  # compacted away meanwhile
-    return max(times, default=None)
 
 
 def _available_bytes() -> int | None:

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from widerow.catalog import lease
+from widerow.catalog.clock import KEY as CLOCK
 from widerow.catalog.store import COPY, bring_up, tables_of, unfinished_copy
 from widerow.catalog.tenants import Tenants
 from widerow.engine.port import Engine
@@ -27,7 +28,7 @@ from widerow.model.times import Clock
 from widerow.schema.table import Table
 from widerow.schema.tables import ERASED, LAST_SEEN, META, TABLES, TENANTS
 
-_OWN = ("schema", "backup", *COPY, *lease.KEY)
+_OWN = ("schema", "backup", *COPY, *lease.KEY, *CLOCK)
 """What META says of a store that is not so of its copy."""
 
 

@@ -55,11 +55,14 @@ class StoreSink:
         *,
         pyramid: Pyramid | None = None,
         may_write: Callable[[], object] = lambda: None,
+        heard: Callable[[str, Batch], None] = lambda _tenant, _batch: None,
     ) -> None:
-        """`may_write` raises while others write. It gives the same as before if none has written since."""
+        """`may_write` raises while others write. It gives the same as before if none has written since. `heard` is told of
+        what was written.
+        """
         self._engine, self._telemetry, self._catalog = engine, telemetry, catalog
         self._clock, self._counters = clock, counters
-        self._pyramid, self._may_write = pyramid, may_write
+        self._pyramid, self._may_write, self._heard = pyramid, may_write, heard
 
     def commit(self, work: Sequence[tuple[str, list[Job]]], settle: Settle) -> None:
         groups = [self._prepare(tenant, jobs) for tenant, jobs in work]
@@ -162,6 +165,7 @@ class StoreSink:
     def _observe(self, plan: Plan) -> None:
         try:
             self._telemetry.written(plan)
+            self._heard(plan.tenant, plan.batch)
         except Exception:  # the reports are durable all the same
             log.exception("what was written could not be observed")
 

@@ -32,6 +32,7 @@ from widerow.rollup.crew import CrewSettings
 from widerow.rollup.doubts import Doubts
 from widerow.rollup.fleet_store import FleetStore
 from widerow.rollup.fleet_summary import TYPE, FleetSummary, first_types, hours_of_devices, nothing, summary_of_fleets
+from widerow.rollup.inputs import windows_are_there
 from widerow.rollup.roll import Rolled
 from widerow.rollup.store import Rollups
 from widerow.rollup.unit import Unit
@@ -111,6 +112,8 @@ class Fleet:
         self._versions = versions or Versions(clock)
         self.between: Callable[[], None] = lambda: None
         """Called between the parts of a roll, which may take seconds. It may raise: what is not whole stays marked."""
+        self.trusts: Callable[[], bool] = lambda: True
+        """See `Roller`."""
         self.doubts = doubts or Doubts()
 
     def roll(self, tenant: Tenant, *units: Unit) -> Rolled:
@@ -118,6 +121,8 @@ class Fleet:
         pending = self._backlog.pending()
         marked = [unit for unit in units if unit in pending]
         if not marked:
+            return Rolled(0)
+        if not windows_are_there(tenant, HOURS, marked[0].start_us, self._clock.now_us()) and not self.trusts():
             return Rolled(0)
         if self._crew:
             taken_us = self._clock.version_us() - self._crew.ripe_us

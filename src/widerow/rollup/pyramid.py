@@ -65,8 +65,9 @@ class Pyramid:
         place: Callable[[], AbstractContextManager[None]] = nullcontext,
         rolled: Callable[[str, Rolled], None] = lambda _level, _rolled: None,
         told: Callable[[Tenant, Rows], None] = lambda _tenant, _hours: None,
+        trusts: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`told`: see `Roller`. `place`: see `Rolling`."""
+        """`told`, `trusts`: see `Roller`. `place`: see `Rolling`."""
         self._engine, self._clock, self._settings, self._may_roll = engine, clock, settings, may_roll
         self.rollups = Rollups(engine, clock, telemetry.erasure)
         self.crew: Crew | None = None
@@ -82,6 +83,7 @@ class Pyramid:
             engine, telemetry, self.rollups, self.marks, clock, self.windows, tagged, crew=settings.crew, told=told
         )
         self.counts = self.roller.counts
+        self.roller.trusts = trusts
         self._others = Others(
             engine,
             telemetry.erasure,
@@ -101,6 +103,7 @@ class Pyramid:
             counts=self.counts,
             doubts=self._others.doubts,
         )
+        self.fleet.trusts = trusts
         self._eraser = Eraser(engine, self.rollups, self.marks, self.roller, clock)
         self.verifier = Verifier(engine, telemetry, self.rollups, clock)
         self.fleet_verifier = FleetVerifier(self.fleet, self.verifier, telemetry.erasure, clock)

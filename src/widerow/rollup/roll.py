@@ -84,6 +84,8 @@ class Roller:
         self.days, self.fleet = Backlog(engine, DIRTY_DAYS), Backlog(engine, DIRTY_FLEET)
         self.between: Callable[[], None] = lambda: None
         """Called between the parts of a roll, which may take seconds."""
+        self.trusts: Callable[[], bool] = lambda: True
+        """Whether the clock may be trusted with what is given up because its reports, or hours, seem to be gone."""
         self._versions = versions or Versions(clock)
         self.counts = Counts(engine, clock, telemetry.erasure)
 
@@ -137,6 +139,8 @@ class Roller:
     def roll(self, tenant: Tenant, *units: Unit) -> Rolled:
         """Roll units of one hour."""
         hour = TimeSpan(units[0].start_us, units[0].start_us + HOUR)
+        if not self.has_raw(tenant, hour.start_us) and not self.trusts():
+            return Rolled(0)  # it stays marked
         taken, seen = self._marks.take(*units), self._telemetry.erasure.seen(tenant.name)
         whole, counted = np.zeros(len(taken.devices), np.bool_), NOTHING_COUNTED
         if self._windows is not None:
@@ -236,6 +240,8 @@ class Roller:
 
     def roll_day(self, tenant: Tenant, *units: Unit) -> Rolled:
         """Roll units of one day, from all its hours. Where some of these are gone it stays as it is."""
+        if not self.has_hours(tenant, units[0].start_us) and not self.trusts():
+            return Rolled(0)
         taken_us = self._versions.next() - (self._crew.ripe_us if self._crew else 0)
         seen = self._telemetry.erasure.seen(tenant.name)
         devices = self.days.devices(units, taken_us)

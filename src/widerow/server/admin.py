@@ -169,6 +169,16 @@ def erase(call: Call) -> Answer:
     return NO_CONTENT
 
 
+def confirm_clock(call: Call) -> Answer:
+    """The machine's clock is right, whatever it looked like: what has expired may go."""
+    guard = call.service.clock_guard
+    if guard is None:
+        raise Conflict("processes share this store, and each goes by its machine's clock: there is nothing to confirm")
+    guard.confirm()
+    call.service.house.wake()
+    return NO_CONTENT
+
+
 def time_in(call: Call, form: dict[str, Any], key: str, default_us: int) -> int:
     """A time that a body gives."""
     value = form.get(key)

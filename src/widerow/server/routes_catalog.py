@@ -329,6 +329,17 @@ ADMINISTRATION: tuple[Route, ...] = (
         errors=(404, 413, 415),
     ),
     Route(
+        method="POST",
+        path="/v1/admin/clock",
+        handler=admin.confirm_clock,
+        roles=OPERATORS,
+        group="Administration",
+        summary="Say that the machine's clock is right, so that data expires again",
+        doc="Of an embedded store whose clock jumped; see `clock` of `GET /v1/status`.",
+        replies=DONE,
+        errors=(409,),
+    ),
+    Route(
         method="GET",
         path="/v1/admin/audit",
         handler=audit.list_actions,

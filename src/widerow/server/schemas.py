@@ -638,6 +638,13 @@ SCHEMAS: dict[str, Schema] = {
                     "damage": array(TEXT),
                 }
             ),
+            "clock": of(
+                {
+                    "trusted": {"type": "boolean", "description": "Whether data expires by it."},
+                    "reason": TEXT,
+                    "ahead_s": {**WHOLE, "description": "How far the versions of the store are ahead of it."},
+                }
+            ),
             "rollups": of({**_LAG, "levels": {"type": "object", "additionalProperties": of(_LAG)}}),
         },
         ("version", "time", "started", "total", "tenants"),

@@ -7,7 +7,7 @@ from typing import Any
 from widerow import __version__
 from widerow.model.errors import WiderowError
 from widerow.model.tenant import Tenant
-from widerow.model.times import format_time
+from widerow.model.times import SECOND, format_time
 from widerow.rollup.guard import standing
 from widerow.server.call import Answer, Call, json_answer
 from widerow.server.rates import Sample
@@ -95,6 +95,9 @@ def status(call: Call) -> Answer:
             "detail": stats.detail,
             "damage": stats.damage,
         }
+        if guard := service.clock_guard:
+            reason = guard.look()
+            answer["clock"] = {"trusted": not reason, "reason": reason, "ahead_s": guard.ahead_us // SECOND}
         answer["rollups"] = standing(service.pyramid.guard.look())
     return json_answer(answer)
 
