@@ -144,10 +144,10 @@ class Site:
         keep_us = self.tenant.retention.hour_us
         whole = self.fleet.store.hours(self.tenant, [ALL_TYPES, *TYPES.values()], span)
         partials = self.fleet.store.partials(self.tenant, range(SHARDS), span)
-        return {**_cells(fleet(keep_us), whole), **_cells(fleet_partials(keep_us), partials)}
+        return {**cells_of(fleet(keep_us), whole), **cells_of(fleet_partials(keep_us), partials)}
 
 
-def _cells(table: Table, chunks: list[Rows]) -> Records:
+def cells_of(table: Table, chunks: list[Rows]) -> Records:
     found: Records = {}
     for rows in chunks:
         cells = rows.cells

@@ -1,0 +1,21 @@
+"""A clock that was wrong for a while leaves nothing behind once it is right again."""
+
+from __future__ import annotations
+
+import os
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from system.clock_story import JUMPS, Plot, play
+
+ALL = [Plot(*plot) for plot in product(JUMPS, ("running", "stopped", "killed"), ("running", "stopped", "killed"))]
+SOME = [Plot("90s", "running", "killed"), Plot("40d", "stopped", "running"), Plot("10y", "killed", "stopped")]
+
+
+@pytest.mark.parametrize(
+    "plot", ALL if os.environ.get("WIDEROW_CLOCK") == "all" else SOME, ids=lambda p: f"{p.jump}-{p.ahead}-{p.back}"
+)
+def test_a_clock_that_jumps_ahead_and_back_changes_no_answer(tmp_path: Path, plot: Plot) -> None:
+    play(tmp_path, plot)
