@@ -277,7 +277,7 @@ def play(folder: Path, plot: Plot) -> None:
         story.report(("a",), early + 13 * MINUTE)
         story.report(("b",), early + 7 * MINUTE)
         story.work()
-        story.go_on(story.wall.time_us + 3 * HOUR)
+        story.go_on(story.wall.time_us + 2 * HOUR)
         story.turn(0, "killed")
         story.go_on(story.wall.time_us + 40 * MINUTE)
         story.check()
