@@ -16,7 +16,7 @@ from widerow.codec.json import JsonDecoder
 from widerow.codec.line import LineDecoder
 from widerow.model.errors import Rejected, Unsupported
 from widerow.model.names import Coded
-from widerow.model.times import Clock
+from widerow.model.times import Clock, whole_ms
 from widerow.pipeline.origin import ARROW_TYPE, JSON_TYPES, LINE_TYPE, NDJSON_TYPES, Origin
 
 REPORT_TYPES = ("application/json", "application/x-ndjson", ARROW_TYPE)
