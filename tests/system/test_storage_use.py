@@ -65,6 +65,13 @@ def fill(service: Service, clock: ManualClock, tenant: str, hours: int) -> None:
             assert (outcome.error, outcome.refused) == (None, 0)
 
 
+def purge(service: Service) -> None:
+    """The clock of these tests jumps by hours and days, after which nothing is thrown away unless somebody says so."""
+    assert service.clock_guard is not None
+    service.clock_guard.confirm()
+    service.house.purge()
+
+
 def roll(service: Service, tenant: str) -> None:
     who, pyramid = service.catalog.tenants.get(tenant), service.pyramid
     for unit in sorted(pyramid.marks.pending()):
@@ -142,7 +149,7 @@ def test_a_full_quota_refuses_and_opens_again_when_something_is_deleted(service:
     for device in service.catalog.devices.list("acme").devices[5:]:
         service.delete_device(tenant, device.name)
     clock.time_us += SECOND
-    service.house.purge()
+    purge(service)
     clock.time_us += SECOND
     roll(service, "acme")
     limited(has // 2)
@@ -207,7 +214,7 @@ def test_what_is_erased_while_it_is_being_read_does_not_go_on_to_count(
         for device in service.catalog.devices.list("acme").devices:
             service.delete_device(tenant, device.name)
         clock.time_us += SECOND
-        service.house.purge()
+        purge(service)
         clock.time_us += SECOND
         roll(service, "acme")
         return found
@@ -254,7 +261,7 @@ def test_a_new_series_beyond_the_limit_is_refused_and_its_neighbours_are_kept(se
     assert offer(("d", {"x": 1.0})).accepted == 1
     service.catalog.tenants.update("acme", lambda t: replace(t, limit_modes={}))
     service.delete_device(service.catalog.tenants.get("acme"), "a")
-    service.house.purge()
+    purge(service)
     clock.time_us += HOUR
     assert offer(("d", {"x": 1.0})).accepted == 1, "a device less makes room"
     recorded = service.ledger.statement(

@@ -167,10 +167,10 @@ class Database:
         """What was kept. Releases that kept nothing took their versions from the clock that dates their files."""
         family = self._families.get(_CLOCK)
         try:
-            kept = None if family is None else cast("bytes | None", family.get(_LAST_US))
+            kept = None if family is None else family.get(_LAST_US)
         except Exception as error:
             raise fault(error, self.path, f"cannot read the clock of {self.path}") from error
-        return before_us - before_us % MS if kept is None else int.from_bytes(kept, "big")
+        return before_us - before_us % MS if kept is None else int.from_bytes(bytes(kept), "big")
 
     # -- reading
 

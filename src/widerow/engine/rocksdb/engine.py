@@ -134,13 +134,11 @@ class RocksEngine:
             return [(table.name, self._encode(table, rows))] if len(rows) else []
         families, width_us = Families(table), table.window.width_us
         windows = np.asarray(rows.keys[table.window.column]) // width_us
-        oldest = (self.clock.now_us() - table.window.keep_us) // width_us
         if windows.min() == windows.max():
-            return [] if windows[0] < oldest else [(families.of_window(int(windows[0])), self._encode(table, rows))]
+            return [(families.of_window(int(windows[0])), self._encode(table, rows))]
         return [
             (families.of_window(window), self._encode(table, rows.take(windows == window)))
             for window in np.unique(windows).tolist()
-            if window >= oldest  # what would be dropped at once is already expired
         ]
 
     def _encode(self, table: Table, rows: Rows) -> append.Encoded | fixed.Encoded:
