@@ -21,7 +21,7 @@ CACHES := .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run servers test test-rest test-all test-cluster test-year check format bench storm neighbour backup-drill crash crash-rollups crash-pipeline frozen mad-sensor fuzz dist lock clean
+.PHONY: help setup run servers test test-rest test-all test-cluster test-year check format bench storm neighbour backup-drill clock crash crash-rollups crash-pipeline frozen mad-sensor fuzz dist lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ neighbour: setup ## Let one tenant send ten times what it may, and see what anot
 
 backup-drill: setup ## Back up under load with N reports stored, kill it half-way, restore elsewhere, compare every value
 	env WIDEROW_DRILL_REPORTS=$(or $(N),200000) $(BIN)/python -m pytest -s tests/system/test_backup_drill.py $(ARGS)
+
+clock: setup ## Set the clock ahead and back, by 90 s to 10 years, at a start and while running, with kills; compare every answer
+	env WIDEROW_CLOCK=all $(BIN)/python -m pytest tests/system/test_clock_story.py $(ARGS)
 
 crash: setup ## Kill the server N times and look for lost or invented reports
 	$(BIN)/python -m tests.system.crash --cycles $(or $(N),100) $(ARGS)

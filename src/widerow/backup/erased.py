@@ -19,7 +19,7 @@ import msgspec
 from widerow.catalog.catalog import Catalog
 from widerow.engine.port import Engine
 from widerow.model.errors import Corrupt, NotFound
-from widerow.model.times import Clock
+from widerow.model.times import MS, Clock
 from widerow.schema.tables import ERASED
 from widerow.telemetry.erasure import mark_of
 from widerow.telemetry.facts import FactLog

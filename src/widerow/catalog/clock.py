@@ -55,7 +55,9 @@ class ClockGuard:
         self._lock = threading.Lock()
         stored = engine.get(META, KEY)
         self._row = stored
-        self._seen = msgspec.json.decode(str(stored["body"]), type=_Seen) if stored else _Seen(clock.now_us())
+        self._seen = (
+            msgspec.json.decode(str(stored["body"]), type=_Seen) if stored else _Seen(clock.last_us or clock.now_us())
+        )
         self._noted = self._seen
         self._agreeing: set[tuple[str, str]] = set()
         self._doubt = ""

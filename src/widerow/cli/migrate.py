@@ -68,7 +68,7 @@ def migrate(
                 advance(piece.values)
                 if keeper is not None:
                     keeper.lease.check()
-        record_command(new, clock, "widerow migrate", [f"copied from {source}"], keep_us=settings.audit.keep_days * DAY)
+        record_command(new, new.clock, "widerow migrate", [f"copied from {source}"], keep_us=settings.audit.keep_days * DAY)
         if not verify:
             output.note("copied; not compared")
             return

@@ -218,6 +218,9 @@ class Receiver:
         owner = np.searchsorted(pack.starts, batch.position, side="right") - 1
         ready_us = np.array([message.ready_us for message in pack.messages], np.int64)[owner]
         ahead = batch.version_us > np.maximum(ready_us, now_us)
+        kept = batch.take(~ahead)
+        if len(kept):
+            self._clock.cover(int(kept.version_us.max()))
         if not ahead.any():
             return Decoded(batch, refusals, apart=True)
         seen, most = format_time(int(batch.version_us.max())), format_duration(MOST_AHEAD_US)
@@ -226,7 +229,7 @@ class Receiver:
             f"{format_time(now_us)}, by more than {most}"
         )
         refusal = Refusal("future", reason, batch.position[ahead].tolist())
-        return Decoded(batch.take(~ahead), (*refusals, refusal), apart=True)
+        return Decoded(kept, (*refusals, refusal), apart=True)
 
 
 _UNKNOWN_US = MAX_TIME_US
