@@ -67,14 +67,6 @@ def _nobody(_outcome: Outcome) -> None:
     pytest.fail("answered")
 
 
-MOMENTS = [
-    *("registered", "planned", "marked"),
-    *("marks to be encoded", "reports to be encoded", "last seen to be encoded"),
-    *("to be put", "to be synced", "to be answered"),
-]
-"""When a commit gives way."""
-
-
 def test_marks_are_relied_on_once_they_are_durable(service: Service) -> None:
     marks, now = service.pyramid.marks, service.clock.now_us() // HOUR * HOUR
     batch = batch_of([report(now), report(now + 1000)])

@@ -4,7 +4,7 @@ Rule 1: what fits passes, what does not is refused with the limit's name, what i
 again. Who cannot be told of a part (`whole`) has all refused, if it is the tenant that is over its limit; what is refused so
 spends nothing, of no limit, for it is going to be sent again as it is.
 Rule 2: devices first: one that sends too much does not spend what its neighbours may send. Of them those that are hot come
-first of all (`admit.measures`); what they send is counted before anything is refused, but for bodies that are turned away.
+first of all (`admit.measures`); what they send is counted before anything is refused.
 Rule 3: backlog has a budget of its own, as large as that of live reports: neither spends the other's, also where both came
 together.
 Rule 4: nothing here waits for the store. What holds for devices, and how much of a limit is this process's share, is read by

@@ -25,13 +25,12 @@ class FairQueue(Generic[T]):
         *,
         max_tenant_bytes: int | None,
         quantum_bytes: int,
-        setting: str = "pipeline.max_tenant_in_flight_mib",
         ready: threading.Condition | None = None,
     ) -> None:
-        """Without `max_tenant_bytes` it takes everything: what comes was admitted before. `setting` is what to turn where a
-        line is full. Queues with one `ready` share their lock, and whoever waits for one of them sees the others move.
+        """Without `max_tenant_bytes` it takes everything: what comes was admitted before. Queues with one `ready` share
+        their lock, and whoever waits for one of them sees the others move.
         """
-        self._max_tenant_bytes, self._quantum, self._setting = max_tenant_bytes, quantum_bytes, setting
+        self._max_tenant_bytes, self._quantum = max_tenant_bytes, quantum_bytes
         self._lines: OrderedDict[str, deque[tuple[T, int]]] = OrderedDict()
         self._held: dict[str, int] = {}
         self._queued = 0
@@ -49,7 +48,7 @@ class FairQueue(Generic[T]):
                 raise Overloaded("the server is stopping: send this again to another, or later")
             if held and self._max_tenant_bytes is not None and held + size > self._max_tenant_bytes:
                 raise TenantBusy(
-                    f"{tenant}: {held >> 20} MiB are in flight, {self._setting} allows "
+                    f"{tenant}: {held >> 20} MiB are in flight, pipeline.max_tenant_in_flight_mib allows "
                     f"{self._max_tenant_bytes >> 20}; wait for answers before sending more"
                 )
             self._held[tenant] = held + size

@@ -1,8 +1,7 @@
 """Cells of many rows by device, window and metric, and in order of time within these.
 
 Rule 1: what comes out does not depend on the chunks and the order in which rows come in, but for the order of devices.
-Rule 2: a pass over the cells is a kernel or a whole-column operation; Python runs once a chunk at most. Between two of them
-it gives way.
+Rule 2: a pass over the cells is a kernel or a whole-column operation; Python runs once a chunk at most.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What limits and retentions would have done: recorded use, tried on them.
 
 Rule 1: reports a second are replayed second by second through the same bucket that would have refused them; nothing is
-estimated, but what was turned away without being decoded (`admit.expected`). What came within a second is taken to have come
-at its end, so a bucket may be off by a second's worth of its rate at the edges of a burst.
+estimated. What came within a second is taken to have come at its end, so a bucket may be off by a second's worth of its rate
+at the edges of a burst.
 Rule 2: what questions read is recorded by the hour. More than the whole hour allowed is told, and is the least that would
 have been refused; bursts within the hour are not known.
 Rule 3: what is counted as it is now (devices, series, bytes) is compared with the limit: what is over it would have been
