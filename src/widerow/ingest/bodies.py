@@ -16,6 +16,7 @@ from widerow.codec.json import JsonDecoder
 from widerow.codec.line import LineDecoder
 from widerow.model.errors import Rejected, Unsupported
 from widerow.model.names import Coded
+from widerow.model.tenant import ANY_NUMBER
 from widerow.model.times import Clock, whole_ms
 from widerow.pipeline.origin import ARROW_TYPE, JSON_TYPES, LINE_TYPE, NDJSON_TYPES, Origin
 
@@ -39,13 +40,15 @@ class Bodies:
         encoding: str,
         precision: str,
         max_bytes: int,
+        max_values: int = ANY_NUMBER,
         received_us: int | None = None,
         version_us: int | None = None,
     ) -> Callable[[], Decoded]:
         """How to decode a body of `POST /v1/write`. Raises at once for what no decoder reads.
 
         `received_us` is when it arrived, the time of reports that bring none; `version_us` the version of those without
-        one. Both are now, unless they are given.
+        one. Both are now, unless they are given. `max_values`: of one report. `pipeline.check` refuses it for all forms;
+        decoders that are told need not read the rest of such a report.
         """
         media_type = media_type_of(content_type)
         if precision not in PRECISIONS:
@@ -63,6 +66,7 @@ class Bodies:
             ndjson=media_type in NDJSON_TYPES,
             now_us=now_us,
             version_us=version_us,
+            max_values=max_values,
         )
 
     def lines(
@@ -72,6 +76,7 @@ class Bodies:
         encoding: str,
         precision: str,
         max_bytes: int,
+        max_values: int = ANY_NUMBER,
         received_us: int | None = None,
         version_us: int | None = None,
     ) -> Callable[[], Decoded]:
@@ -80,22 +85,27 @@ class Bodies:
             raise Rejected(f"precision {precision!r} is not known: give one of ns, us, ms, s, m, h", code="precision")
         now_us, version_us = self._stamps(received_us, version_us)
         return lambda: self._line.decode(
-            decompress(body, encoding, max_bytes), precision=precision, now_us=now_us, version_us=version_us
+            decompress(body, encoding, max_bytes),
+            precision=precision,
+            now_us=now_us,
+            version_us=version_us,
+            max_values=max_values,
         )
 
-    def again(self, origin: Origin, *, received_us: int, max_bytes: int) -> Callable[[], Decoded]:
+    def again(self, origin: Origin, *, received_us: int, max_bytes: int, max_values: int) -> Callable[[], Decoded]:
         """How to decode a body that came before, and is sent again now: with the version of its receipt, so that it does not
         undo what corrected it since.
         """
         version_us = min(origin.version_us or whole_ms(received_us), self.version_us())  # a clock may have been set back
         if origin.is_document:
-            return self._document(origin, received_us, version_us, max_bytes)
+            return self._document(origin, received_us, version_us, max_bytes, max_values)
         if origin.media_type == LINE_TYPE:
             return self.lines(
                 origin.body,
                 encoding=origin.encoding,
                 precision=origin.precision,
                 max_bytes=max_bytes,
+                max_values=max_values,
                 received_us=received_us,
                 version_us=version_us,
             )
@@ -105,11 +115,14 @@ class Bodies:
             encoding=origin.encoding,
             precision=origin.precision,
             max_bytes=max_bytes,
+            max_values=max_values,
             received_us=received_us,
             version_us=version_us,
         )
 
-    def _document(self, origin: Origin, received_us: int, version_us: int, max_bytes: int) -> Callable[[], Decoded]:
+    def _document(
+        self, origin: Origin, received_us: int, version_us: int, max_bytes: int, max_values: int
+    ) -> Callable[[], Decoded]:
         def decode() -> Decoded:
             body = decompress(origin.body, origin.encoding, max_bytes)
             return self._json.decode_documents(
@@ -119,6 +132,7 @@ class Bodies:
                 precision=origin.precision,
                 now_us=received_us,
                 version_us=version_us,
+                max_values=max_values,
             )
 
         return decode

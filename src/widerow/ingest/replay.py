@@ -126,7 +126,9 @@ class Replay:
             done.set()
 
         try:
-            decode = self._bodies.again(origin, received_us=filed.filed_us, max_bytes=self._max_bytes)
+            decode = self._bodies.again(
+                origin, received_us=filed.filed_us, max_bytes=self._max_bytes, max_values=tenant.limits.most_values
+            )
         except WiderowError as error:
             return Outcome(error=error)
         size = max(_UNPACKED * len(origin.body), INLINE_BYTES + 1) if origin.encoding else len(origin.body) or 1

@@ -237,6 +237,7 @@ REFUSAL_CODES = {
     "name": "A device, metric or tag name is empty, longer than 256 bytes, or holds control characters.",
     "device-missing": "The report names no device.",
     "no-values": "The report has no value.",
+    "too-many-values": "The report has more values and tags than `limits.values_per_report` allows.",
     "not-finite": "A value is NaN or infinite.",
     "integer-range": "An integer lies beyond 2^53 and would be bent by a 64-bit float.",
     "value-type": "A value is neither a number, a boolean nor a text.",

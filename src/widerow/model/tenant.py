@@ -10,6 +10,9 @@ from widerow.model.errors import Rejected
 from widerow.model.hot import Step, StepMode
 from widerow.model.times import DAY, HOUR, MINUTE, SECOND, format_duration
 
+ANY_NUMBER = 1 << 62
+"""Where a number is not limited."""
+
 FOREVER = 0
 """A retention of nothing less than for ever."""
 
@@ -55,6 +58,8 @@ class Limits:
     """Devices registered at one time. Exact: a registration is atomic."""
     series: int = 0
     """Distinct (device, metric) pairs."""
+    values_per_report: int = 1_000
+    """Values and tags of one report; of a line of line protocol, also those that repeat."""
     query_rows: int = 0
     """Rows that one question may read, instead of `query.max_rows`; 0: that one holds."""
     query_seconds: int = 0
@@ -63,6 +68,11 @@ class Limits:
     """Rows that all its questions together may read per second, sustained, for each process that answers."""
     query_cost_burst: int = 0
     """Rows that may be read at once, when none were for a while; 0: what ten seconds at `query_cost_per_s` allow."""
+
+    @property
+    def most_values(self) -> int:
+        """Values and tags that one report may have."""
+        return self.values_per_report or ANY_NUMBER
 
 
 MODED = ("writes_per_s", "storage_bytes", "devices", "series", "device_reports_per_s", "query_cost_per_s")

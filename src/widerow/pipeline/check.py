@@ -1,4 +1,4 @@
-"""What a batch must satisfy before anything of it is kept: times that can be stored, and no contradictions.
+"""What a batch must satisfy before anything of it is kept: few enough values, times that can be stored, no contradictions.
 
 Within what was sent together a cell has one value: an identical duplicate is dropped, a report that differs from an
 earlier one is refused. Pure: takes the present, gives data.
@@ -6,13 +6,17 @@ earlier one is refused. Pure: takes the present, gives data.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from widerow.codec.looking import TOO_MANY_VALUES, too_many_values
 from widerow.model.arrays import Bytes, Codes, Flags, Hashes, Ints, lengths
-from widerow.model.batch import Batch, CellKind
+from widerow.model.batch import RECEIVED_TAG, Batch, CellKind
 from widerow.model.errors import Refusal
 from widerow.model.hashing import mix, same_at
 from widerow.model.kernel import kernel
+from widerow.model.tags import has_tag
 from widerow.model.tenant import FOREVER, Tenant
 from widerow.model.times import format_duration, format_time
 from widerow.telemetry.store import oldest_shown_us
@@ -39,6 +43,7 @@ def check(
     if only_device is not None:
         own = np.array([name == only_device for name in batch.device.names], np.bool_)[batch.device.codes]
         batch = _refuse(batch, ~own, refusals, "wrong-device", f"this token may write as device {only_device!r} only")
+    batch = _without_crowded(batch, tenant.limits.most_values, refusals)
     time_us = batch.time_us
     if len(time_us):
         latest = now_us + max_future_us
@@ -49,6 +54,19 @@ def check(
             batch = _refuse(batch, time_us > latest, refusals, "future", f"{reason} (time.max_future_s)")
         batch = _without_old(batch, tenant, now_us, refusals)
     return _without_contradictions(batch, refusals, apart=apart), refusals
+
+
+def _without_crowded(batch: Batch, most: int, refusals: list[Refusal]) -> Batch:
+    counts = lengths(batch.cells.offsets)
+    if not (counts > most).any():
+        return batch
+    crowded = counts - has_tag(batch.cells, RECEIVED_TAG[0]) > most  # the sender did not give that one
+    kept = _refuse(batch, crowded, refusals, TOO_MANY_VALUES, too_many_values(most))
+    cells = kept.cells
+    used = np.zeros(len(cells.names), np.bool_)
+    used[cells.name] = True  # a million names of what is refused go no further
+    codes = (np.cumsum(used) - 1).astype(np.int32)
+    return kept.with_cells(replace(cells, names=cells.names.take(np.flatnonzero(used)), name=codes[cells.name]))
 
 
 def _without_old(batch: Batch, tenant: Tenant, now_us: int, refusals: list[Refusal]) -> Batch:

@@ -113,20 +113,19 @@ class Write:
         self._tally.received(tenant.name, len(body))
         precision = given.get("precision", self._precision)
         packed = encoding.decode("latin-1")
-        most = self._intake.limit.max_bytes
         version_us = self._bodies.version_us()
+        common = {
+            "max_bytes": self._intake.limit.max_bytes,
+            "max_values": tenant.limits.most_values,
+            "version_us": version_us,
+        }
         if self._kind.lines:
             media_type = LINE_TYPE
-            decode = self._bodies.lines(body, encoding=packed, precision=precision, max_bytes=most, version_us=version_us)
+            decode = self._bodies.lines(body, encoding=packed, precision=precision, **common)
         else:
             media_type = media_type_of(content_type.decode("latin-1"))
             decode = self._bodies.reports(
-                body,
-                content_type=media_type,
-                encoding=packed,
-                precision=precision,
-                max_bytes=most,
-                version_us=version_us,
+                body, content_type=media_type, encoding=packed, precision=precision, **common
             )
         size = max(_UNPACKED * len(body), INLINE_BYTES + 1) if packed else len(body) or 1
         lane = Lane.LIVE

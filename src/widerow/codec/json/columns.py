@@ -66,7 +66,7 @@ class Columns:
         self._ranges = self._ranges[: 3 * int(self.state[ODDS])].copy()
 
     def odds(self) -> list[list[int]]:
-        """(start, stop, place) of each report that was left to the slow path."""
+        """(start, stop, place) of each report that was left to the slow path; stop `CROWDED`: it has too many values."""
         ranges: list[list[int]] = self._ranges.reshape(-1, 3).tolist()
         return ranges
 

@@ -5,6 +5,7 @@ NDJSON, counted from 0) and a reason that names what is wrong; its neighbours ar
 Rule 2: a body that is not JSON as a whole is rejected whole, with the byte offset. Of NDJSON each line stands alone.
 Rule 3: of many documents each is a body that stands alone; what is wrong with one of them as a whole refuses that one.
 Rule 4: a cell given twice is kept twice; whoever checks batches decides (`conflict`).
+Rule 5: what it costs to find out what is wrong with a body is bounded (`codec.looking`).
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from widerow.codec.decoded import Decoded
 from widerow.codec.json.columns import Columns
 from widerow.codec.json.cut import element_spans
 from widerow.codec.json.documents import BROKEN, TOO_LONG, scan_documents, spread
-from widerow.codec.json.scan import ARRAY, FAULT, LENGTH, LINES, NOT_SAID, SINGLE, TOO_MANY, scan
+from widerow.codec.json.scan import ARRAY, CROWDED, FAULT, LENGTH, LINES, NOT_SAID, SINGLE, TOO_MANY, scan
 from widerow.codec.json.slow import Fault, NotJson, SlowReport, judge, parse
+from widerow.codec.looking import TOO_MANY_VALUES, Looking, too_many_values
 from widerow.model.arrays import Bytes, Ints, frozen, lengths
 from widerow.model.errors import Refusal, Rejected, TooLarge
 from widerow.model.names import Coded
+from widerow.model.tenant import ANY_NUMBER
 from widerow.model.times import PRECISION_US
 
 MAX_REPORTS = 1_000_000
@@ -43,24 +46,41 @@ class JsonDecoder:
         self._max_reports = max_reports
         self._seed = secrets.randbits(64) if seed is None else seed
 
-    def decode(self, body: bytes, *, precision: str = "ms", ndjson: bool, now_us: int, version_us: int) -> Decoded:
-        """The reports of a body. Raises Rejected (`syntax`, `precision`) and TooLarge."""
+    def decode(
+        self,
+        body: bytes,
+        *,
+        precision: str = "ms",
+        ndjson: bool,
+        now_us: int,
+        version_us: int,
+        max_values: int = ANY_NUMBER,
+    ) -> Decoded:
+        """The reports of a body. Raises Rejected (`syntax`, `precision`) and TooLarge.
+
+        `max_values`: a report with more values and tags is refused, and no name of it is remembered.
+        """
         unit_us = _unit_us(precision)
         mode = LINES if ndjson else ARRAY if body.lstrip(_SPACE)[:1] == b"[" else SINGLE
         size = len(body)
         columns = Columns(size, escapes=b"\\" in body, odds=min(size // _MIN_ODD + 1, self._max_reports))
         columns.buffer[:size] = np.frombuffer(body, np.uint8)
-        context = (_is_utf8(body), unit_us, now_us, *columns.received, self._max_reports)
+        context = (_is_utf8(body), unit_us, now_us, *columns.received, self._max_reports, max_values)
         scan(columns.buffer, 0, size, mode, NOT_SAID, *context, *columns.room())
         columns.cut()
         if columns.state[TOO_MANY]:
             raise TooLarge(f"the body holds more than {self._max_reports} reports; send several smaller ones")
-        refused = _Refused()
-        slow = [
-            (report, position)
-            for start, stop, position in columns.odds()
-            if (report := _judge(body[start:stop], start, position, mode, precision, now_us, refused)) is not None
-        ]
+        refused, looking = _Refused(), Looking()
+        slow: list[tuple[SlowReport, int]] = []
+        for start, stop, position in columns.odds():
+            if why := _unread(looking, start, stop, max_values):
+                refused.add(*why, position)
+                continue
+            report = _judge(body[start:stop], start, position, mode, precision, now_us, max_values, refused)
+            if report is not None:
+                slow.append((report, position))
+            else:
+                looking.wrong(stop - start)
         if columns.state[FAULT] >= 0:
             raise _not_json(int(columns.state[FAULT]), "the array breaks off, or something stands between its reports")
         if slow:
@@ -71,7 +91,15 @@ class JsonDecoder:
         return Decoded(batch, refused.refusals())
 
     def decode_documents(
-        self, data: Bytes, offsets: Ints, devices: Coded, *, precision: str = "ms", now_us: int, version_us: int
+        self,
+        data: Bytes,
+        offsets: Ints,
+        devices: Coded,
+        *,
+        precision: str = "ms",
+        now_us: int,
+        version_us: int,
+        max_values: int = ANY_NUMBER,
     ) -> Decoded:
         """The reports of many documents, `data[offsets[i]:offsets[i + 1]]` each, as bodies of one object or one array.
 
@@ -93,7 +121,7 @@ class JsonDecoder:
         if spread(data, offsets, columns.buffer) and not _is_utf8(columns.buffer[:size].tobytes()):
             high_ok[:] = [_is_utf8(data[start:stop].tobytes()) for start, stop in pairwise(offsets.tolist())]
         fates, places = np.empty(n, np.uint8), np.empty(n + 1, np.int64)
-        context = (unit_us, now_us, *columns.received, self._max_reports)
+        context = (unit_us, now_us, *columns.received, self._max_reports, max_values)
         scan_documents(columns.buffer, offsets, own, high_ok, fates, places, *context, *columns.room())
         columns.cut()
 
@@ -102,7 +130,7 @@ class JsonDecoder:
             refused.add("too-large", f"it holds more than {self._max_reports} reports; send several smaller ones", document)
         for document in np.flatnonzero(fates == BROKEN).tolist():
             refused.add("syntax", _why_broken(data[offsets[document] : offsets[document + 1]].tobytes()), document)
-        slow, lost = _judge_odds(columns, places, offsets, devices, precision, now_us, refused)
+        slow, lost = _judge_odds(columns, places, offsets, devices, precision, now_us, max_values, refused)
         if slow:
             columns.append(slow)
         batch = columns.batch(version_us, self._seed)
@@ -137,22 +165,34 @@ def _not_json(at: int, reason: str) -> Rejected:
 
 
 def _judge(
-    text: bytes, start: int, position: int, mode: int, precision: str, now_us: int, refused: _Refused
+    text: bytes,
+    start: int,
+    position: int,
+    mode: int,
+    precision: str,
+    now_us: int,
+    max_values: int,
+    refused: _Refused,
 ) -> SlowReport | None:
     try:
         value = parse(text)
+        if mode == SINGLE and not isinstance(value, list):
+            raise Rejected("the body must be an object or an array of objects", code="syntax")
+        return judge(value, precision, now_us, max_values=max_values)
     except NotJson as error:
         if mode != LINES:
             raise _not_json(start + error.at, error.reason) from None
         refused.add("syntax", f"byte {error.at}: {error.reason}", position)
-        return None
-    if mode == SINGLE and not isinstance(value, list):
-        raise Rejected("the body must be an object or an array of objects", code="syntax")
-    try:
-        return judge(value, precision, now_us)
     except Fault as fault:
         refused.add(fault.code, fault.reason, position)
-        return None
+    return None
+
+
+def _unread(looking: Looking, start: int, stop: int, max_values: int) -> tuple[str, str] | None:
+    """Why an odd report is refused without being read."""
+    if stop == CROWDED:
+        return TOO_MANY_VALUES, too_many_values(max_values)
+    return looking.unread(stop - start)
 
 
 def _why_broken(document: bytes) -> str:
@@ -164,33 +204,45 @@ def _why_broken(document: bytes) -> str:
 
 
 def _judge_odds(
-    columns: Columns, places: Ints, offsets: Ints, devices: Coded, precision: str, now_us: int, refused: _Refused
+    columns: Columns,
+    places: Ints,
+    offsets: Ints,
+    devices: Coded,
+    precision: str,
+    now_us: int,
+    max_values: int,
+    refused: _Refused,
 ) -> tuple[list[tuple[SlowReport, int]], list[int]]:
     """Reports of the slow path with their places, and the documents that one of them shows not to be JSON at all."""
     odds = columns.odds()
     documents = _documents_of(np.array([place for _, _, place in odds], np.int64), places).tolist()
+    looking: dict[int, Looking] = {}
     lost: dict[int, str] = {}
-    parsed: list[tuple[int, int, object]] = []
+    read: list[tuple[SlowReport, int, int]] = []
+    wrong: list[tuple[str, str, int]] = []
     for (start, stop, place), document in zip(odds, documents, strict=True):
         if document in lost:
             continue
-        try:
-            parsed.append((place, document, parse(columns.buffer[start:stop].tobytes())))
-        except NotJson as error:
-            begin = int(offsets[document] - offsets[0]) + document
-            lost[document] = f"not JSON: byte {start - begin + error.at}: {error.reason}"
-    for document, reason in lost.items():
-        refused.add("syntax", reason, document)
-    slow: list[tuple[SlowReport, int]] = []
-    for place, document, value in parsed:
-        if document in lost:
+        looks = looking.setdefault(document, Looking())
+        if why := _unread(looks, start, stop, max_values):
+            wrong.append((*why, document))
             continue
         own = devices[document] if devices.codes[document] >= 0 else None
         try:
-            slow.append((judge(value, precision, now_us, own), place))
+            value = parse(columns.buffer[start:stop].tobytes())
+            read.append((judge(value, precision, now_us, own, max_values=max_values), place, document))
+        except NotJson as error:
+            begin = int(offsets[document] - offsets[0]) + document
+            lost[document] = f"not JSON: byte {start - begin + error.at}: {error.reason}"
         except Fault as fault:
-            refused.add(fault.code, fault.reason, document)
-    return slow, list(lost)
+            wrong.append((fault.code, fault.reason, document))
+            looks.wrong(stop - start)
+    for document, reason in lost.items():
+        refused.add("syntax", reason, document)
+    for code, reason, document in wrong:
+        if document not in lost:
+            refused.add(code, reason, document)
+    return [(report, place) for report, place, document in read if document not in lost], list(lost)
 
 
 def _documents_of(places: npt.NDArray[np.integer], firsts: Ints) -> Ints:

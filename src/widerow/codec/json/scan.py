@@ -39,6 +39,9 @@ REPORTS, CELLS, ODDS, SCRATCH, PLACE, FAULT, TOO_MANY = range(7)
 body broke (-1: nowhere), and whether it holds more reports than allowed."""
 STATE_SIZE = 7
 
+CROWDED = -1
+"""Where an odd report ends that is odd for having too many values: nobody has to read it again."""
+
 NOT_SAID, NOT_A_NAME = -1, -2
 """A body's own device: there is none, each report must name its own; there is one that no device may have."""
 
@@ -174,6 +177,7 @@ def scan(
     received_name: int,
     received_text: int,
     max_reports: int,
+    max_values: int,
     device: Ints,
     time_us: Ints,
     position: Codes,
@@ -220,7 +224,7 @@ def scan(
 
         # One report. Whatever is not just right makes it odd.
         at, span, values, seen = now_us, -1, 0, 0
-        timed = False
+        timed = crowded = False
         first_cell, first_scratch = cells, scratch
         odd = peek8(p) != _OPEN
         p = skip_space(p + 1)
@@ -305,6 +309,9 @@ def scan(
                     if not absent:
                         cells += 1
                         values += key == _VALUES
+                        if cells - first_cell > max_values:
+                            odd = crowded = True
+                            break
                     p = skip_space(p)
                     more = peek8(p) == _COMMA
                     if more:
@@ -350,7 +357,7 @@ def scan(
         if odd:
             cells, scratch = first_cell, first_scratch
             odd_ranges[3 * odds] = start - base
-            odd_ranges[3 * odds + 1] = stop - base
+            odd_ranges[3 * odds + 1] = CROWDED if crowded else stop - base
             odd_ranges[3 * odds + 2] = place
             odds += 1
         else:

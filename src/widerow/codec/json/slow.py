@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from widerow.codec.json.scan import depth
+from widerow.codec.looking import TOO_MANY_VALUES, too_many_values
 from widerow.model.arrays import PAD
 from widerow.model.batch import RECEIVED_TAG, CellKind
 from widerow.model.check import MAX_TEXT_BYTES, name_fault
 from widerow.model.errors import Rejected
+from widerow.model.tenant import ANY_NUMBER
 from widerow.model.times import MAX_TIME_US, MIN_TIME_US, PRECISION_US, parse_rfc3339
 
 MAX_DEPTH = 64
@@ -88,7 +90,9 @@ def parse(text: bytes) -> Any:
         raise NotJson(len(decoded[: error.pos].encode()), error.msg) from None
 
 
-def judge(value: Any, precision: str, now_us: int, own_device: str | None = None) -> SlowReport:
+def judge(
+    value: Any, precision: str, now_us: int, own_device: str | None = None, *, max_values: int = ANY_NUMBER
+) -> SlowReport:
     """The report that a parsed value is. Raises Fault. Where `own_device` is given, it is of that device, said or not."""
     if not isinstance(value, _Pairs):
         raise Fault("syntax", "a report must be an object")
@@ -100,6 +104,9 @@ def judge(value: Any, precision: str, now_us: int, own_device: str | None = None
             raise Fault("syntax", f"key {_quoted(key)} is given twice")
         fields[key] = content
     report = SlowReport(_device(fields.get("device"), own_device), _time(fields.get("time"), precision, now_us))
+    count = sum(content is not None for key in ("values", "tags") for _, content in _pairs(fields, key))
+    if count > max_values:
+        raise Fault(TOO_MANY_VALUES, too_many_values(max_values))
     for name, content in _pairs(fields, "values"):
         if content is not None:
             report.cells.append(_value(_name("metric", name), content))

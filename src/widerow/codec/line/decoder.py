@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import numpy as np
 
 from widerow.codec.decoded import Decoded
 from widerow.codec.line.cut import line_spans
 from widerow.codec.line.join import joined, lines_batch
-from widerow.codec.line.kernel import DONE, MAX_NEWS, NEW_SERIES, NO_ROOM
+from widerow.codec.line.kernel import CROWDED, DONE, MAX_NEWS, NEW_SERIES, NO_ROOM
 from widerow.codec.line.memory import Memory, entries_room
 from widerow.codec.line.naming import LineNaming
 from widerow.codec.line.scratch import Scratch
 from widerow.codec.line.slow import UNIT_US, Fault, Line, LineReader
+from widerow.codec.looking import TOO_MANY_VALUES, Looking, too_many_values
 from widerow.model.batch import Batch
 from widerow.model.errors import ConfigError, Refusal, Rejected
+from widerow.model.tenant import ANY_NUMBER
 
 _FIRST_SCRATCH_BYTES = 1 << 16
 _KEPT_SCRATCH_BYTES = 1 << 22
 """Arrays for larger bodies are given back after the call."""
 _MAX_CAPACITY = 1 << 26
+_SLOW = 4
+"""A line costs plain Python so many times what its bytes cost in JSON."""
 
 
 class LineDecoder:
@@ -40,29 +45,29 @@ class LineDecoder:
         self._threads = threading.local()
 
     def decode(
-        self, body: bytes | bytearray | memoryview, *, precision: str = "ns", now_us: int, version_us: int
+        self,
+        body: bytes | bytearray | memoryview,
+        *,
+        precision: str = "ns",
+        now_us: int,
+        version_us: int,
+        max_values: int = ANY_NUMBER,
     ) -> Decoded:
         """Every line is in the batch or in one refusal, comments and blank lines aside.
 
-        `now_us` is the time of lines that bring none. Raises `Rejected` for a precision that does not exist.
+        `now_us` is the time of lines that bring none. `max_values`: a line with more fields and tags is refused, and none of
+        its fields is remembered. Raises `Rejected` for a precision that does not exist, and TooLarge.
         """
         if precision not in UNIT_US:
             raise Rejected(f"precision {precision!r}: use ns, us, ms, s, m or h")
         unit_us = UNIT_US[precision]
         scratch = self._scratch(memoryview(body).nbytes)
-        scratch.begin(body, unit_us, now_us)
+        scratch.begin(body, unit_us, now_us, max_values)
         parts = self._scan(scratch, version_us)
         odd = scratch.odd_lines()
         if not odd:
             return Decoded(joined(parts))
-        reader = LineReader(self._naming, unit_us, now_us)
-        lines: list[tuple[int, Line]] = []
-        refusals: list[Refusal] = []
-        for number, text in odd:
-            try:
-                lines.append((number, reader.read(text)))
-            except Fault as fault:
-                refusals.append(fault.refusal(number))
+        lines, refusals = _judged(odd, memoryview(body), LineReader(self._naming, unit_us, now_us, max_values), max_values)
         if lines:
             parts.append(lines_batch(lines, version_us))
         return Decoded(joined(parts), tuple(refusals))
@@ -118,6 +123,28 @@ class LineDecoder:
         if size <= _KEPT_SCRATCH_BYTES:
             self._threads.scratch = scratch
         return scratch
+
+
+def _judged(
+    odd: Sequence[Sequence[int]], body: memoryview, reader: LineReader, max_values: int
+) -> tuple[list[tuple[int, Line]], list[Refusal]]:
+    """What plain Python makes of the lines that the kernel left."""
+    looking, body = Looking(), body.cast("B")
+    lines: list[tuple[int, Line]] = []
+    refusals: list[Refusal] = []
+    unread: dict[tuple[str, str], list[int]] = {}
+    for start, stop, number in odd:
+        if stop == CROWDED:
+            refusals.append(Fault(TOO_MANY_VALUES, too_many_values(max_values)).refusal(number))
+        elif why := looking.unread(stop - start):
+            unread.setdefault(why, []).append(number)
+        else:
+            try:
+                lines.append((number, reader.read(bytes(body[start:stop]))))
+            except Fault as fault:
+                refusals.append(fault.refusal(number))
+                looking.wrong(_SLOW * (stop - start))
+    return lines, refusals + [Refusal(*why, numbers) for why, numbers in unread.items()]
 
 
 def warm_up() -> None:

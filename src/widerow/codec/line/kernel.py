@@ -68,12 +68,17 @@ from widerow.model.times import MAX_TIME_US
 U = np.uint64
 
 # What `scan` returns: the body is done, or why it stopped before the line at state[AT].
-DONE, NEEDS_LOCK, NEW_SERIES, NEW_KEY, NO_ROOM = 0, 1, 2, 3, 4
+DONE, NEEDS_LOCK, NEW_SERIES, NEW_KEY, NO_ROOM, TOO_MANY = 0, 1, 2, 3, 4, 5
 
 # The words of `state`: where the scan is, what it has made so far, and what it was asked to do.
 AT, LINE, ROWS, CELLS, ODD, DEVICES, DEVICE_BYTES, NAMES, NAME_BYTES = 0, 1, 2, 3, 4, 5, 6, 7, 8
-SIZE, EPOCH, UNIT_US, NOW_US, MAY_LEARN, SKIP, NEWS, NEW_FAMILY = 9, 10, 11, 12, 13, 14, 15, 16
-STATE_WORDS = 17
+SIZE, EPOCH, UNIT_US, NOW_US, MAY_LEARN, SKIP, NEWS, NEW_FAMILY, MAX_VALUES = 9, 10, 11, 12, 13, 14, 15, 16, 17
+STATE_WORDS = 18
+
+CROWDED = -1
+"""Where an odd line ends that is odd for having too many values: nobody has to read it again."""
+MAX_ODD = 1_000_000
+"""A body with more odd lines is no line protocol."""
 
 MAX_NEWS = 1024
 """So many new field keys of a line are learned at once. A line with more takes the plain path that time."""
@@ -240,6 +245,7 @@ def scan(
         fine = peek8(q) == SPACE and q - p <= MAX_PREFIX_BYTES and state[SKIP] == 0
         state[SKIP] = 0
         series = np.int64(0)
+        crowded = False
         if fine:
             series = find(head, scoped(hash_at(p, q - p), SERIES), p, q - p, SERIES)
             if series < 0 and state[MAY_LEARN] == 0:
@@ -260,10 +266,13 @@ def scan(
         cell, newlines, missing = first_cell, 0, 0
         text_count, text_used = peek(texts + TEXT_COUNT), peek(texts + TEXT_USED)
         if fine:
-            family = peek(series + FAMILY_ID)
+            family, most = peek(series + FAMILY_ID), state[MAX_VALUES] - peek(series + TAG_COUNT)
             hint = entries + ENTRY_BYTES * family + FIRST_KEY
             q = _blanks_end(q)
             while True:
+                if cell - first_cell >= most:
+                    crowded = True
+                    break
                 guess = peek_acquire(hint)
                 key = entries + ENTRY_BYTES * guess
                 length = peek(key + LENGTH)
@@ -281,10 +290,9 @@ def scan(
                         status = NEEDS_LOCK
                         break
                     if guess < 0:  # list it, and see whether the rest of the line is worth learning
-                        news[2 * missing], news[2 * missing + 1] = q - base, q + length - base
-                        missing += 1
-                        if missing == MAX_NEWS:
-                            break
+                        if missing < MAX_NEWS:
+                            news[2 * missing], news[2 * missing + 1] = q - base, q + length - base
+                            missing += 1
                         guess = 0
                     if missing == 0:
                         poke_release(hint, guess)
@@ -317,6 +325,8 @@ def scan(
                 if ch != COMMA:
                     break
                 q += 1
+            if crowded:
+                fine, status = False, DONE
             if fine and missing > 0:
                 status, state[NEWS], state[NEW_FAMILY] = NEW_KEY, missing, family
             if status != DONE:
@@ -346,9 +356,12 @@ def scan(
         if not fine:
             poke(texts + TEXT_COUNT, text_count)
             poke(texts + TEXT_USED, text_used)
+            if state[ODD] == MAX_ODD:
+                status, p = TOO_MANY, start
+                break
             q = line_end(p, stop)
             k = 3 * state[ODD]
-            odd[k], odd[k + 1], odd[k + 2] = p - base, q - base, line
+            odd[k], odd[k + 1], odd[k + 2] = p - base, CROWDED if crowded else q - base, line
             state[ODD] += 1
             line += 1 + count_newlines(p, q)
             p = q + 1

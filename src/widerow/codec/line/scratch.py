@@ -15,6 +15,8 @@ from widerow.codec.line.kernel import (
     DEVICES,
     EPOCH,
     MAX_NEWS,
+    MAX_ODD,
+    MAX_VALUES,
     MAY_LEARN,
     NAME_BYTES,
     NAMES,
@@ -34,12 +36,14 @@ from widerow.codec.line.kernel import (
     TEXT_SLOTS,
     TEXT_USED,
     TEXTS_WORDS,
+    TOO_MANY,
     UNIT_US,
     scan,
 )
 from widerow.codec.line.memory import Memory, gather
 from widerow.model.arrays import PAD, Ints
 from widerow.model.batch import Batch, Cells
+from widerow.model.errors import TooLarge
 from widerow.model.names import NO_NAMES, Coded, Names
 
 _MAX_EPOCH = (1 << 31) - 1
@@ -53,7 +57,7 @@ class Scratch:
         rows, cells, texts = body_bytes // 8 + 2, body_bytes // 3 + 8, body_bytes // 4 + 8
         self._body = np.empty(body_bytes + 1 + PAD, np.uint8)
         self._state = np.zeros(STATE_WORDS, np.int64)
-        self._odd = np.empty(3 * (body_bytes // 2 + 2), np.int64)
+        self._odd = np.empty(3 * min(body_bytes // 2 + 2, MAX_ODD), np.int64)
         self._news = np.zeros(2 * MAX_NEWS, np.int64)
         self._stamps = np.zeros(entries_room, np.int64)
         self._devices, self._names = np.empty(rows, np.int64), np.empty(cells, np.int64)
@@ -74,7 +78,7 @@ class Scratch:
         ):
             self._texts[word // 8] = value
 
-    def begin(self, body: bytes | bytearray | memoryview, unit_us: int, now_us: int) -> None:
+    def begin(self, body: bytes | bytearray | memoryview, unit_us: int, now_us: int, max_values: int) -> None:
         """Take a body in; it must fit."""
         content = np.frombuffer(body, np.uint8)
         size = len(content)
@@ -84,6 +88,7 @@ class Scratch:
         epoch = int(self._state[EPOCH])
         self._state[:] = 0
         self._state[SIZE], self._state[EPOCH], self._state[UNIT_US], self._state[NOW_US] = size, epoch, unit_us, now_us
+        self._state[MAX_VALUES] = max_values
         self._begin_part()
 
     def _begin_part(self) -> None:
@@ -99,9 +104,9 @@ class Scratch:
         self._texts[TEXT_COUNT // 8] = self._texts[TEXT_USED // 8] = 0
 
     def scan(self, memory: Memory, *, may_learn: bool) -> int:
-        """Read on; see `kernel.scan`."""
+        """Read on; see `kernel.scan`. Raises TooLarge."""
         self._state[MAY_LEARN] = may_learn
-        return scan(
+        status: int = scan(
             self._body,
             memory.head,
             self._state,
@@ -120,6 +125,9 @@ class Scratch:
             self._number,
             self._text,
         )
+        if status == TOO_MANY:
+            raise TooLarge(f"more than {MAX_ODD:,} lines of the body cannot be read")
+        return status
 
     @property
     def at(self) -> int:
@@ -135,13 +143,10 @@ class Scratch:
         cuts = self._news[: 2 * self._state[NEWS]].reshape(-1, 2).tolist()
         return int(self._state[NEW_FAMILY]), [self._body[start:stop].tobytes() for start, stop in cuts]
 
-    def odd_lines(self) -> list[tuple[int, bytes]]:
-        """The lines that plain Python must read, each with its number."""
-        cuts: Ints = self._odd[: 3 * self._state[ODD]]
-        if not len(cuts):
-            return []
-        body = self._body[: self._state[SIZE]].tobytes()
-        return [(line, body[start:stop]) for start, stop, line in cuts.reshape(-1, 3).tolist()]
+    def odd_lines(self) -> list[list[int]]:
+        """(start, stop, number) of the lines that plain Python must read; stop `CROWDED`: it has too many values."""
+        cuts: list[list[int]] = self._odd[: 3 * self._state[ODD]].reshape(-1, 3).tolist()
+        return cuts
 
     def take_part(self, memory: Memory, version_us: int) -> Batch:
         """The reports read since the last part, whose codes were given with that memory."""

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 from widerow.codec.line.floats import MAX_INTEGER
 from widerow.codec.line.naming import LineNaming
+from widerow.codec.looking import TOO_MANY_VALUES, too_many_values
 from widerow.model.batch import RECEIVED_TAG, CellKind
 from widerow.model.check import MAX_TEXT_BYTES, name_fault
 from widerow.model.errors import Refusal
+from widerow.model.tenant import ANY_NUMBER
 from widerow.model.times import HOUR, MAX_TIME_US, MIN_TIME_US, MINUTE, PRECISION_US
 
 UNIT_US = {**PRECISION_US, "u": 1, "µ": 1, "μ": 1, "m": MINUTE, "h": HOUR, "ns": 0, "n": 0}
@@ -75,8 +77,8 @@ class Line:
 class LineReader:
     """Reads the odd lines of one body. What it learns of series and metrics it keeps for the next line."""
 
-    def __init__(self, naming: LineNaming, unit_us: int, now_us: int) -> None:
-        self._naming, self._unit_us, self._now_us = naming, unit_us, now_us
+    def __init__(self, naming: LineNaming, unit_us: int, now_us: int, max_values: int = ANY_NUMBER) -> None:
+        self._naming, self._unit_us, self._now_us, self._max_values = naming, unit_us, now_us, max_values
         self._known_series: dict[bytes, Series | Fault] = {}
         self._known_metrics: dict[tuple[str, str, bytes], str] = {}
 
@@ -98,6 +100,8 @@ class LineReader:
             metric = self._metric(series, field)
             i, kind, value = _value(line, end.end(), field)
             cells.append((metric, kind, value))
+            if len(cells) + len(series.tags) > self._max_values:
+                raise Fault(TOO_MANY_VALUES, too_many_values(self._max_values))
             if i == len(line) or line[i : i + 1] == b" ":
                 break
             i += 1
@@ -112,7 +116,7 @@ class LineReader:
         known = self._known_series.get(text)
         if known is None:
             try:
-                known = read_series(text, self._naming)
+                known = read_series(text, self._naming, self._max_values)
             except Fault as fault:
                 known = Fault(fault.code, str(fault))
             self._known_series[text] = known
@@ -128,9 +132,12 @@ class LineReader:
         return known
 
 
-def read_series(text: bytes, naming: LineNaming) -> Series:
+def read_series(text: bytes, naming: LineNaming, max_values: int = ANY_NUMBER) -> Series:
     """Measurement and tags; raises `Fault`."""
-    first, *pairs = _COMMA.split(text)
+    most = max_values + len(naming.device_tags) + len(naming.fold_tags)  # those are no tags of the report
+    first, *pairs = _COMMA.split(text, most + 1)
+    if len(pairs) > most:
+        raise Fault(TOO_MANY_VALUES, too_many_values(max_values))
     measurement = _name("measurement", first)
     tags: dict[str, str] = {}
     for pair in pairs:

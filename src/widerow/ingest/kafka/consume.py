@@ -238,7 +238,7 @@ class Stream:
             job = Job(
                 tenant,
                 pack.size,
-                lambda: or_rejected(lambda: self._receiver.decode(pack)),
+                lambda: or_rejected(lambda: self._receiver.decode(pack, tenant.limits.most_values)),
                 lambda outcome: self._finished.put((pack, outcome)),
                 lane=self._lane,
                 counted=bool(pack.sent_us),  # by the front that made its messages

@@ -26,6 +26,7 @@ from widerow.model.batch import RECEIVED_TAG, Batch, batch_of
 from widerow.model.errors import Refusal
 from widerow.model.names import Coded, Names
 from widerow.model.tags import has_tag
+from widerow.model.tenant import ANY_NUMBER
 from widerow.model.times import MAX_TIME_US, MS, SECOND, Clock, format_duration, format_time, whole_ms
 from widerow.pipeline.job import Lane
 
@@ -174,13 +175,13 @@ class Receiver:
     def __init__(self, json: JsonDecoder, clock: Clock) -> None:
         self._json, self._clock = json, clock
 
-    def decode(self, pack: Pack) -> Decoded:
+    def decode(self, pack: Pack, max_values: int = ANY_NUMBER) -> Decoded:
         """The reports of a pack. What cannot be read at all is a refusal, too: nothing is raised for the sender's faults."""
         form = pack.messages[0].form
         if form == ARROW:
             return self._arrow(pack)
         if form == JSON:
-            return self._documents(pack)
+            return self._documents(pack, max_values)
         known = f"{ARROW.decode()} or {JSON.decode()}"
         reason = f"header {FORMAT} is {form[:40]!r}: give {known}, or leave it out for JSON"
         pack.starts, pack.unread = _whole(pack)
@@ -195,7 +196,7 @@ class Receiver:
         pack.starts, pack.unread = read.starts, read.unread
         return self._without_future(pack, read.batch, read.refusals)
 
-    def _documents(self, pack: Pack) -> Decoded:
+    def _documents(self, pack: Pack, max_values: int) -> Decoded:
         """All at once. Positions are numbers of messages."""
         messages = pack.messages
         texts = Names.of_bytes([message.value for message in messages])
@@ -203,7 +204,9 @@ class Receiver:
         nameless = np.array([not name for name in named.names], np.bool_)[named.codes]
         devices = Coded(named.names, np.where(nameless, -1, named.codes).astype(np.int32))
         pack.starts, pack.unread = _whole(pack)
-        decoded = self._json.decode_documents(texts.data, texts.offsets, devices, now_us=_UNKNOWN_US, version_us=_UNKNOWN_US)
+        decoded = self._json.decode_documents(
+            texts.data, texts.offsets, devices, now_us=_UNKNOWN_US, version_us=_UNKNOWN_US, max_values=max_values
+        )
         batch = decoded.batch
         stamp_us = np.array([message.time_us for message in messages], np.int64)[batch.position]
         received = (batch.time_us == _UNKNOWN_US) & has_tag(batch.cells, RECEIVED_TAG[0])

@@ -205,7 +205,12 @@ class Gateway:
             self._aside.put(partial(self._refuse_unknown, parcel))
             return
         size = int(parcel.block.messages.payload_size[parcel.rows].sum()) or 1
-        job = Job(tenant, size, partial(self._decode, parcel), lambda outcome: self._done(parcel, job, outcome))
+        job = Job(
+            tenant,
+            size,
+            partial(self._decode, parcel, tenant.limits.most_values),
+            lambda outcome: self._done(parcel, job, outcome),
+        )
         job.lane, job.admitted = self._lane, parcel.admitted
         try:
             self._pipeline.submit(job)
@@ -235,7 +240,7 @@ class Gateway:
         now_us = self._clock.now_us()
         return self._tenants.at_hand(name, now_us) if self._tenants.trust(name, now_us, self._trust_us) else None
 
-    def _decode(self, parcel: Parcel) -> Decoded:
+    def _decode(self, parcel: Parcel, max_values: int) -> Decoded:
         payloads = parcel.block.messages.payloads(parcel.rows)
         return or_rejected(
             lambda: _dated(
@@ -246,6 +251,7 @@ class Gateway:
                     parcel.devices,
                     now_us=parcel.block.received_us,
                     version_us=parcel.version_us,
+                    max_values=max_values,
                 ),
             )
         )
