@@ -39,6 +39,7 @@ def test_forms_are_what_the_api_shows() -> None:
             "storage_bytes": 0,
             "devices": 5,
             "series": 0,
+            "values_per_report": 1000,
             "query_rows": 0,
             "query_seconds": 0,
             "query_cost_per_s": 0,

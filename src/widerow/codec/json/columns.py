@@ -65,10 +65,9 @@ class Columns:
         self.text = self.text[:c].copy()
         self._ranges = self._ranges[: 3 * int(self.state[ODDS])].copy()
 
-    def odds(self) -> list[list[int]]:
-        """(start, stop, place) of each report that was left to the slow path; stop `CROWDED`: it has too many values."""
-        ranges: list[list[int]] = self._ranges.reshape(-1, 3).tolist()
-        return ranges
+    def odds(self) -> Ints:
+        """(start, stop, place) of each report that was left to the slow path, as `Looking.at` takes them."""
+        return self._ranges.reshape(-1, 3)
 
     def append(self, slow: list[tuple[SlowReport, int]]) -> None:
         """Reports of the slow path, behind the others."""

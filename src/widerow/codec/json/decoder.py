@@ -11,6 +11,7 @@ Rule 5: what it costs to find out what is wrong with a body is bounded (`codec.l
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TypeVar
@@ -22,9 +23,9 @@ from widerow.codec.decoded import Decoded
 from widerow.codec.json.columns import Columns
 from widerow.codec.json.cut import element_spans
 from widerow.codec.json.documents import BROKEN, TOO_LONG, scan_documents, spread
-from widerow.codec.json.scan import ARRAY, CROWDED, FAULT, LENGTH, LINES, NOT_SAID, SINGLE, TOO_MANY, scan
+from widerow.codec.json.scan import ARRAY, FAULT, LENGTH, LINES, NOT_SAID, SINGLE, TOO_MANY, scan
 from widerow.codec.json.slow import Fault, NotJson, SlowReport, judge, parse
-from widerow.codec.looking import TOO_MANY_VALUES, Looking, too_many_values
+from widerow.codec.looking import Looking
 from widerow.model.arrays import Bytes, Ints, frozen, lengths
 from widerow.model.errors import Refusal, Rejected, TooLarge
 from widerow.model.names import Coded
@@ -70,12 +71,10 @@ class JsonDecoder:
         columns.cut()
         if columns.state[TOO_MANY]:
             raise TooLarge(f"the body holds more than {self._max_reports} reports; send several smaller ones")
-        refused, looking = _Refused(), Looking()
+        refused = _Refused()
+        looking = Looking(max_values, refused.add_all)
         slow: list[tuple[SlowReport, int]] = []
-        for start, stop, position in columns.odds():
-            if why := _unread(looking, start, stop, max_values):
-                refused.add(*why, position)
-                continue
+        for start, stop, position in looking.at(columns.odds()):
             report = _judge(body[start:stop], start, position, mode, precision, now_us, max_values, refused)
             if report is not None:
                 slow.append((report, position))
@@ -188,13 +187,6 @@ def _judge(
     return None
 
 
-def _unread(looking: Looking, start: int, stop: int, max_values: int) -> tuple[str, str] | None:
-    """Why an odd report is refused without being read."""
-    if stop == CROWDED:
-        return TOO_MANY_VALUES, too_many_values(max_values)
-    return looking.unread(stop - start)
-
-
 def _why_broken(document: bytes) -> str:
     try:
         parse(document)
@@ -215,34 +207,32 @@ def _judge_odds(
 ) -> tuple[list[tuple[SlowReport, int]], list[int]]:
     """Reports of the slow path with their places, and the documents that one of them shows not to be JSON at all."""
     odds = columns.odds()
-    documents = _documents_of(np.array([place for _, _, place in odds], np.int64), places).tolist()
-    looking: dict[int, Looking] = {}
-    lost: dict[int, str] = {}
-    read: list[tuple[SlowReport, int, int]] = []
-    wrong: list[tuple[str, str, int]] = []
-    for (start, stop, place), document in zip(odds, documents, strict=True):
-        if document in lost:
-            continue
-        looks = looking.setdefault(document, Looking())
-        if why := _unread(looks, start, stop, max_values):
-            wrong.append((*why, document))
-            continue
+    documents = _documents_of(odds[:, 2], places)
+    found: list[tuple[SlowReport, int]] = []
+    lost: list[int] = []
+    found_in, firsts = np.unique(documents, return_index=True)
+    for document, (first, last) in zip(found_in.tolist(), pairwise([*firsts.tolist(), len(odds)]), strict=True):
         own = devices[document] if devices.codes[document] >= 0 else None
+        of_document = _Refused()
+        looking = Looking(max_values, of_document.add_all)
+        slow: list[tuple[SlowReport, int]] = []
         try:
-            value = parse(columns.buffer[start:stop].tobytes())
-            read.append((judge(value, precision, now_us, own, max_values=max_values), place, document))
+            for start, stop, place in looking.at(odds[first:last]):
+                value = parse(columns.buffer[start:stop].tobytes())
+                try:
+                    slow.append((judge(value, precision, now_us, own, max_values=max_values), place))
+                except Fault as fault:
+                    of_document.add(fault.code, fault.reason, place)
+                    looking.wrong(stop - start)
         except NotJson as error:
             begin = int(offsets[document] - offsets[0]) + document
-            lost[document] = f"not JSON: byte {start - begin + error.at}: {error.reason}"
-        except Fault as fault:
-            wrong.append((fault.code, fault.reason, document))
-            looks.wrong(stop - start)
-    for document, reason in lost.items():
-        refused.add("syntax", reason, document)
-    for code, reason, document in wrong:
-        if document not in lost:
-            refused.add(code, reason, document)
-    return [(report, place) for report, place, document in read if document not in lost], list(lost)
+            refused.add("syntax", f"not JSON: byte {start - begin + error.at}: {error.reason}", document)
+            lost.append(document)
+            continue
+        found += slow
+        for refusal in of_document.refusals():
+            refused.add_all(refusal.code, refusal.reason, [document] * len(refusal))
+    return found, lost
 
 
 def _documents_of(places: npt.NDArray[np.integer], firsts: Ints) -> Ints:
@@ -259,6 +249,9 @@ class _Refused:
 
     def add(self, code: str, reason: str, position: int) -> None:
         self._positions.setdefault((code, reason), []).append(position)
+
+    def add_all(self, code: str, reason: str, positions: Sequence[int]) -> None:
+        self._positions.setdefault((code, reason), []).extend(positions)
 
     def refusals(self) -> tuple[Refusal, ...]:
         return tuple(Refusal(code, reason, positions) for (code, reason), positions in self._positions.items())

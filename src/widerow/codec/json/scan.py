@@ -23,6 +23,7 @@ from widerow.codec.json.strings import (
     skip_space,
     unescape,
 )
+from widerow.codec.looking import CROWDED
 from widerow.model.arrays import PAD, Bytes, Codes, Floats, Ints
 from widerow.model.batch import CellKind
 from widerow.model.check import MAX_NAME_BYTES, MAX_TEXT_BYTES
@@ -38,9 +39,6 @@ REPORTS, CELLS, ODDS, SCRATCH, PLACE, FAULT, TOO_MANY = range(7)
 """What `state` tells: how many of each were found, where the scratch room is free, the place of the next report, where the
 body broke (-1: nowhere), and whether it holds more reports than allowed."""
 STATE_SIZE = 7
-
-CROWDED = -1
-"""Where an odd report ends that is odd for having too many values: nobody has to read it again."""
 
 NOT_SAID, NOT_A_NAME = -1, -2
 """A body's own device: there is none, each report must name its own; there is one that no device may have."""

@@ -10,12 +10,13 @@ import numpy as np
 from widerow.codec.decoded import Decoded
 from widerow.codec.line.cut import line_spans
 from widerow.codec.line.join import joined, lines_batch
-from widerow.codec.line.kernel import CROWDED, DONE, MAX_NEWS, NEW_SERIES, NO_ROOM
+from widerow.codec.line.kernel import DONE, MAX_NEWS, NEW_SERIES, NO_ROOM
 from widerow.codec.line.memory import Memory, entries_room
 from widerow.codec.line.naming import LineNaming
 from widerow.codec.line.scratch import Scratch
 from widerow.codec.line.slow import UNIT_US, Fault, Line, LineReader
-from widerow.codec.looking import TOO_MANY_VALUES, Looking, too_many_values
+from widerow.codec.looking import Looking
+from widerow.model.arrays import Ints
 from widerow.model.batch import Batch
 from widerow.model.errors import ConfigError, Refusal, Rejected
 from widerow.model.tenant import ANY_NUMBER
@@ -65,7 +66,7 @@ class LineDecoder:
         scratch.begin(body, unit_us, now_us, max_values)
         parts = self._scan(scratch, version_us)
         odd = scratch.odd_lines()
-        if not odd:
+        if not len(odd):
             return Decoded(joined(parts))
         lines, refusals = _judged(odd, memoryview(body), LineReader(self._naming, unit_us, now_us, max_values), max_values)
         if lines:
@@ -126,25 +127,24 @@ class LineDecoder:
 
 
 def _judged(
-    odd: Sequence[Sequence[int]], body: memoryview, reader: LineReader, max_values: int
+    odd: Ints, body: memoryview, reader: LineReader, max_values: int
 ) -> tuple[list[tuple[int, Line]], list[Refusal]]:
     """What plain Python makes of the lines that the kernel left."""
-    looking, body = Looking(), body.cast("B")
     lines: list[tuple[int, Line]] = []
     refusals: list[Refusal] = []
-    unread: dict[tuple[str, str], list[int]] = {}
-    for start, stop, number in odd:
-        if stop == CROWDED:
-            refusals.append(Fault(TOO_MANY_VALUES, too_many_values(max_values)).refusal(number))
-        elif why := looking.unread(stop - start):
-            unread.setdefault(why, []).append(number)
-        else:
-            try:
-                lines.append((number, reader.read(bytes(body[start:stop]))))
-            except Fault as fault:
-                refusals.append(fault.refusal(number))
-                looking.wrong(_SLOW * (stop - start))
-    return lines, refusals + [Refusal(*why, numbers) for why, numbers in unread.items()]
+
+    def refuse(code: str, reason: str, numbers: Sequence[int]) -> None:
+        where = f"line {numbers[0] + 1}: " if len(numbers) == 1 else ""
+        refusals.append(Refusal(code, where + reason, numbers))
+
+    looking, body = Looking(max_values, refuse), body.cast("B")
+    for start, stop, number in looking.at(odd):
+        try:
+            lines.append((number, reader.read(bytes(body[start:stop]))))
+        except Fault as fault:
+            refusals.append(fault.refusal(number))
+            looking.wrong(_SLOW * (stop - start))
+    return lines, refusals
 
 
 def warm_up() -> None:

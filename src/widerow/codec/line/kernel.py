@@ -57,6 +57,7 @@ from widerow.codec.line.text import (
     text_flags,
     unescape_text,
 )
+from widerow.codec.looking import CROWDED
 from widerow.model.arrays import Bytes, Codes, Floats, Ints
 from widerow.model.batch import CellKind
 from widerow.model.check import MAX_TEXT_BYTES
@@ -75,8 +76,6 @@ AT, LINE, ROWS, CELLS, ODD, DEVICES, DEVICE_BYTES, NAMES, NAME_BYTES = 0, 1, 2, 
 SIZE, EPOCH, UNIT_US, NOW_US, MAY_LEARN, SKIP, NEWS, NEW_FAMILY, MAX_VALUES = 9, 10, 11, 12, 13, 14, 15, 16, 17
 STATE_WORDS = 18
 
-CROWDED = -1
-"""Where an odd line ends that is odd for having too many values: nobody has to read it again."""
 MAX_ODD = 1_000_000
 """A body with more odd lines is no line protocol."""
 

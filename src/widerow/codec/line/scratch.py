@@ -143,10 +143,9 @@ class Scratch:
         cuts = self._news[: 2 * self._state[NEWS]].reshape(-1, 2).tolist()
         return int(self._state[NEW_FAMILY]), [self._body[start:stop].tobytes() for start, stop in cuts]
 
-    def odd_lines(self) -> list[list[int]]:
-        """(start, stop, number) of the lines that plain Python must read; stop `CROWDED`: it has too many values."""
-        cuts: list[list[int]] = self._odd[: 3 * self._state[ODD]].reshape(-1, 3).tolist()
-        return cuts
+    def odd_lines(self) -> Ints:
+        """(start, stop, number) of the lines that plain Python must read, as `Looking.at` takes them."""
+        return self._odd[: 3 * self._state[ODD]].reshape(-1, 3)
 
     def take_part(self, memory: Memory, version_us: int) -> Batch:
         """The reports read since the last part, whose codes were given with that memory."""
