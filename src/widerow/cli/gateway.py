@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
@@ -83,15 +84,25 @@ def opened_front(settings: Config, *, create_topics: bool = False) -> Iterator[S
 
 
 def serve_front(service: Service, settings: Config, what: str, troubles: Sequence[Callable[[], str]] = ()) -> None:
-    """Serve HTTP until told to stop."""
+    """Serve HTTP until told to stop; `/health/ready` tells whether the store and Kafka answer."""
+    from widerow.catalog.store import stored_version  # noqa: PLC0415
+    from widerow.ingest.kafka.front import asks_kafka  # noqa: PLC0415
+    from widerow.ops.answers import Answers  # noqa: PLC0415
     from widerow.server.run import serve as serve_http  # noqa: PLC0415
 
-    serve_http(
-        service,
-        host=settings.http.host,
-        port=settings.http.port,
-        on_ready=lambda address: output.emit(f"widerow {what}, at {address}"),
-        troubles=troubles,
-    )
+    asked = [Answers("the store", partial(stored_version, service.engine))]
+    if settings.kafka.brokers:
+        asked.append(Answers("Kafka", asks_kafka(settings)))
+    with contextlib.ExitStack() as asking:
+        for one in asked:
+            asking.enter_context(one)
+        serve_http(
+            service,
+            host=settings.http.host,
+            port=settings.http.port,
+            on_ready=lambda address: output.emit(f"widerow {what}, at {address}"),
+            troubles=troubles,
+            strains=[one.strain for one in asked],
+        )
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the rest takes a moment and is better not interrupted
     output.note("stopping")

@@ -14,6 +14,7 @@ from widerow.config import Config
 from widerow.model.errors import ConfigError
 from widerow.model.store import is_shared
 from widerow.model.times import Clock
+from widerow.ops.answers import PATIENCE_S
 from widerow.ops.counters import Counters
 from widerow.pipeline.job import Sink
 
@@ -36,6 +37,17 @@ def to_kafka(settings: Config, clock: Clock, *, create_topics: bool = False) -> 
 
     ensure_topics(settings.kafka, create=create_topics or bool(settings.kafka.create_topics))
     return sink
+
+
+def asks_kafka(settings: Config) -> Callable[[], object]:
+    """A small question to the brokers, over a connection of its own. It raises if they do not answer."""
+    require_kafka()
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+
+    from widerow.ingest.kafka.connect import client_settings  # noqa: PLC0415
+
+    asker = AdminClient(client_settings(settings.kafka))
+    return lambda: asker.list_topics(settings.kafka.topic, timeout=PATIENCE_S)
 
 
 def require_kafka() -> None:
