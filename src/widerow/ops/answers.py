@@ -1,7 +1,7 @@
 """Whether something that a process needs, and does not run itself, answers: a store, a broker.
 
 Rule 1: a thread of its own asks a small question each second. Whoever wants to know never waits for the answer.
-Rule 2: it does not answer when a question is unanswered for `patience_s`, whatever becomes of it, or when the last one failed.
+Rule 2: it does not answer when a question is unanswered for `patience_s`, whatever becomes of it, or the last one failed.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-
-from widerow.model.errors import WiderowError
+from typing import Self
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +38,7 @@ class Answers:
         waited_s = 0.0 if asked_s is None else time.monotonic() - asked_s
         return f"{self._what} does not answer" if self._failed or waited_s > self._patience_s else ""
 
-    def __enter__(self) -> Answers:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -53,9 +52,7 @@ class Answers:
             try:
                 self._ask()
                 failure = ""
-            except WiderowError as error:
-                failure = str(error)
-            except Exception as error:  # it is asked again
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is asked again
                 failure = f"{type(error).__name__}: {error}"
             if failure and not self._failed and not self._stopping.is_set():
                 log.warning("%s does not answer: %s", self._what, failure)

@@ -124,9 +124,7 @@ class Write:
             decode = self._bodies.lines(body, encoding=packed, precision=precision, **common)
         else:
             media_type = media_type_of(content_type.decode("latin-1"))
-            decode = self._bodies.reports(
-                body, content_type=media_type, encoding=packed, precision=precision, **common
-            )
+            decode = self._bodies.reports(body, content_type=media_type, encoding=packed, precision=precision, **common)
         size = max(_UNPACKED * len(body), INLINE_BYTES + 1) if packed else len(body) or 1
         lane = Lane.LIVE
         if size > _PEEK_BYTES:
