@@ -15,7 +15,7 @@ from typing import Any
 from contract.rollup_suite import Records, cells_of
 from unit.one_path import send
 from widerow.config import Config, Store
-from widerow.model.batch import Report, batch_of
+from widerow.model.batch import RECEIVED_TAG, Report, batch_of
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND, ManualClock, TimeSpan
 from widerow.rollup.compare import records_of
@@ -23,6 +23,7 @@ from widerow.rollup.fleet_summary import ALL_TYPES
 from widerow.rollup.rolling import Rolling, RollingSettings
 from widerow.schema.rollups import LEVELS
 from widerow.schema.rollups import fleet as fleet_table
+from widerow.schema.usage import COUNTED_LEVELS
 from widerow.service import Service
 from widerow.telemetry.erasure import EVER
 
@@ -148,13 +149,17 @@ class Story:
                 for (name, at_us, metric), value in self.cells.items():
                     if name == device:
                         times.setdefault(at_us, {})[metric] = value
-                write(alone, tenant, [Report(device, at_us, values, {}, MS) for at_us, values in times.items()])
-            rolling_of(alone).roll_due()
+                tags = dict([RECEIVED_TAG]) if device in STAMPED else {}
+                write(alone, tenant, [Report(device, at_us, values, tags, MS) for at_us, values in times.items()])
             for _ in range(3):
                 rolling_of(alone).roll_due()
-            should, is_there = rollups_of(alone, tenant, self.hour_us), rollups_of(self.service, self.tenant, self.hour_us)
+            should = answers_of(alone, tenant, self.hour_us)
         assert should
-        differing(is_there, should)
+        differing(answers_of(self.service, self.tenant, self.hour_us), should)
+        pyramid, devices = self.service.pyramid, [*OWN, *STAMPED]
+        for day_us in {at_us - at_us % DAY for _, at_us, _ in self.cells if at_us < self.hour_us}:
+            assert pyramid.verifier.check(self.tenant, devices, day_us).findings == []
+            assert pyramid.fleet_verifier.check(self.tenant, TimeSpan(day_us, day_us + DAY)).findings == []
 
     @property
     def hour_us(self) -> int:
@@ -224,10 +229,10 @@ def raw_of(service: Service, tenant: Tenant, spans: Iterable[TimeSpan]) -> dict[
     return found
 
 
-def rollups_of(service: Service, tenant: Tenant, before_us: int) -> dict[Any, bytes]:
-    """Everything that is rolled of windows that have ended."""
+def answers_of(service: Service, tenant: Tenant, before_us: int) -> dict[Any, object]:
+    """Latest values, and everything that is rolled and counted of windows that have ended."""
     devices, span = [*OWN, *STAMPED], TimeSpan(START_US - 31 * DAY, before_us)
-    found: dict[Any, bytes] = {}
+    found: dict[Any, object] = {}
     for level in LEVELS:
         within = TimeSpan(span.start_us, min(span.stop_us, before_us - before_us % level.width_us))
         stored = records_of(service.pyramid.rollups.read(tenant, devices, level, within), devices)
@@ -237,7 +242,19 @@ def rollups_of(service: Service, tenant: Tenant, before_us: int) -> dict[Any, by
     hours: Records = cells_of(
         fleet_table(tenant.retention.hour_us), service.pyramid.fleet.store.hours(tenant, [ALL_TYPES], span)
     )
-    return found | {("fleet", *key): record for key, record in hours.items()}
+    found |= {("fleet", *key): record for key, record in hours.items()}
+    for level in COUNTED_LEVELS:
+        for starts, rows in service.pyramid.counts.sums(tenant, level, span):
+            for start_us, row in zip(starts.tolist(), rows.tolist(), strict=True):
+                if start_us + level.width_us <= before_us and any(row):
+                    known = found.get(("counted", level.name, start_us), (0,) * len(row))
+                    assert isinstance(known, tuple)
+                    found["counted", level.name, start_us] = tuple(a + b for a, b in zip(known, row, strict=True))
+    latest = service.queries.latest(tenant, devices)
+    columns = latest.device.to_list(), latest.metric.to_list(), latest.time_us.tolist(), latest.number.tolist()
+    return found | {
+        ("latest", device, metric): (at_us, value) for device, metric, at_us, value in zip(*columns, strict=True)
+    }
 
 
 def play(folder: Path, plot: Plot) -> None:

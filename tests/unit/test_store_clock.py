@@ -57,7 +57,7 @@ def test_versions_go_on_when_the_machine_goes_back(jump_us: int) -> None:
         machine.time_us += MS
         clock.version_us()
     gained_us = clock.version_us() - before_us
-    assert 0.8 * SECOND < gained_us < 0.9 * SECOND, "it goes on, and the machine's clock comes nearer"
+    assert 0.49 * SECOND < gained_us < 0.51 * SECOND, "it goes on, and the machine's clock comes nearer"
     assert clock.now_us() == machine.time_us
     machine.time_us = before_us + HOUR
     assert clock.version_us() == (before_us + HOUR) // MS * MS

@@ -3,7 +3,7 @@
 Rule 1: a version is never less than one that was given before, by this process or an earlier one. The store keeps the last
 one with everything it writes (`last_us`), so nothing is stored that is newer than what the next process begins with.
 Rule 2: it gives versions only. Event times, retention and quotas go by the machine's clock (`now_us`).
-Rule 3: while it is ahead of the machine's clock it goes on, a little slower, until that one has caught up. Nobody waits.
+Rule 3: while it is ahead of the machine's clock it goes on at half its pace, until that one has caught up. Nobody waits.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from time import monotonic
 
 from widerow.model.times import MS, SECOND, Clock, whole_ms
 
-_PACE = 7 / 8
+_PACE = 1 / 2
 """Of a second, what passes here in one while this clock is ahead. More than 0, since a correction must be newer than what it
 corrects; less than 1, so that it is not ahead for ever."""
 

@@ -67,6 +67,7 @@ def lags(pending: Pending, tenant_of: Callable[[str], Tenant | None], now_us: in
             if tenant is None:  # it was deleted, and its data with it
                 continue
             count += 1
+            since_us = since_us if since_us <= now_us else 0  # noqa: PLW2901 - versions may be ahead of the clock
             behind_us = max(behind_us, now_us - max(unit.start_us + width_us, since_us) - wait_us)
             margin_us = min(margin_us, _inputs_until_us(tenant, level, unit.start_us) + GUARD_US - now_us)
         out.append(Lag(level, count, behind_us, max(margin_us, 0)))

@@ -252,7 +252,10 @@ class Telemetry:
 
     def erase(self, tenant: Tenant, *, device: str = "", metric: str = "", span: TimeSpan = EVER, ahead_us: int = 0) -> Mark:
         """Unreadable on return, and for ever; and so is what is received for so long from now on."""
-        return self.erasure.erase(tenant, device=device, metric=metric, span=span, ahead_us=ahead_us)
+        mark = self.erasure.erase(tenant, device=device, metric=metric, span=span, ahead_us=ahead_us)
+        if mark.whole and device:  # what it sends from now on may be older
+            self._forget_last_seen(tenant.name, device)
+        return mark
 
     def purge(self, tenant: str, mark: Mark, devices: Iterable[str]) -> None:
         """Take what a mark covers of these devices off the disk. May be repeated, and interrupted, at will."""
