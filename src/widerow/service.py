@@ -444,6 +444,7 @@ def _process_name(clock: Clock) -> str:
 
 
 def _count_rolled(counters: Counters, level: str, rolled: Rolled) -> None:
+    counters.rollup_unreadable.labels(level).inc(len(rolled.unreadable))
     finer = "minutes" if level == "hour" else "hours"
     counters.rolled.labels(level, finer).inc(rolled.from_minutes if level == "hour" else rolled.devices)
     if level == "hour":

@@ -76,6 +76,12 @@ class Counters:
             ["level", "source"],
             registry=r,
         )
+        self.rollup_unreadable = Counter(
+            "widerow_rollup_unreadable",
+            "Times a window of a shard was not rolled, since bytes that it is rolled from cannot be read.",
+            ["level"],
+            registry=r,
+        )
         self.rollup_pending = Gauge(
             "widerow_rollup_pending_windows", "Windows of shards that are marked and not rolled.", ["level"], registry=r
         )

@@ -22,6 +22,7 @@ from widerow.catalog.attributes import Attributes
 from widerow.catalog.catalog import Catalog
 from widerow.engine.port import ALL, Engine, Span
 from widerow.engine.rows import Key, Rows
+from widerow.model.arrays import Ints
 from widerow.model.names import Coded
 from widerow.model.tags import with_tags
 from widerow.model.tenant import GUARD_US, Tenant
@@ -33,6 +34,7 @@ from widerow.rollup.doubts import Doubts
 from widerow.rollup.fleet_store import FleetStore
 from widerow.rollup.fleet_summary import TYPE, FleetSummary, first_types, hours_of_devices, nothing, summary_of_fleets
 from widerow.rollup.inputs import windows_are_there
+from widerow.rollup.readable import Unreadable
 from widerow.rollup.roll import Rolled
 from widerow.rollup.store import Rollups
 from widerow.rollup.unit import Unit
@@ -131,12 +133,21 @@ class Fleet:
         erasure = self._rollups.erasure
         seen = erasure.seen(tenant.name)
         hour_us = marked[0].start_us
-        devices, version_us = self.recompute(tenant, hour_us, [unit.shard for unit in marked], between=self.between)
+        devices, version_us, unreadable = 0, 0, Unreadable()
+
+        def recompute(which: Ints) -> None:
+            nonlocal devices, version_us
+            shards = [marked[i].shard for i in which]
+            count, version_us = self.recompute(tenant, hour_us, shards, between=self.between)
+            devices += count
+
+        lost = set(unreadable.beside(np.arange(len(marked)), recompute).tolist())
+        left = tuple(unit for i, unit in enumerate(marked) if i in lost)
         touched = erasure.touched_since(tenant.name, seen)
-        done = [unit for unit in marked if unit.shard not in touched]
+        done = [unit for unit in marked if unit.shard not in touched and unit not in left]
         if done and self.store.newest_us(tenant, hour_us) <= version_us:
             self._backlog.finish(done, taken_us)
-        return Rolled(devices)
+        return Rolled(devices, unreadable=left, trouble=unreadable.trouble)
 
     def recompute(
         self,

@@ -9,6 +9,8 @@ Rule 4: minutes that `Windows` has whole are written as they close, and an hour 
 Rule 5: marks stay of units of which something was erased that was not known when they were read: what was read may hold it
 still, and whoever erased it has perhaps found no record of the hour yet, and so did not mark it. The same holds for what
 was erased, by its clock, when the roll had begun: what it wrote is hidden.
+Rule 6: marks stay as well of units of which some bytes cannot be read. What was rolled of such devices before stays: made of
+the readable part it would say less. The other devices are rolled.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import numpy as np
 
 from widerow.engine.port import Engine, Span
 from widerow.engine.rows import Rows
-from widerow.model.arrays import Flags
+from widerow.model.arrays import Flags, Ints
 from widerow.model.errors import Unavailable
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import GUARD_US, Tenant
@@ -33,6 +35,7 @@ from widerow.rollup.dirt import Dirt
 from widerow.rollup.inputs import hours_are_there, raw_is_there
 from widerow.rollup.marks import Marks
 from widerow.rollup.open_minutes import device_of, hours_in
+from widerow.rollup.readable import Unreadable
 from widerow.rollup.store import Rollups
 from widerow.rollup.unit import Unit
 from widerow.rollup.versions import Versions
@@ -56,6 +59,10 @@ class Rolled:
     devices: int
     from_minutes: int = 0
     """How many of them were rolled from minutes that were there already."""
+    unreadable: tuple[Unit, ...] = ()
+    """Units that are left, in part or whole, since what they are rolled from cannot be read: ..."""
+    trouble: str = ""
+    """... why not."""
 
 
 class Roller:
@@ -148,23 +155,32 @@ class Roller:
             whole, counted = self._windows.take(tenant.name, hour.start_us, taken.devices)
             left = ~self._some_erased(tenant.name, hour, taken.devices)
             whole, counted = whole & left, counted.take(left[whole])
-        devices = np.array(taken.devices, object)
+        devices, from_minutes, from_raw = np.array(taken.devices, object), np.flatnonzero(whole), np.flatnonzero(~whole)
+        lost, unreadable = from_raw[:0], Unreadable()
+
+        def roll_minutes(which: Ints) -> None:
+            place = np.searchsorted(from_minutes, which)
+            self._roll_minutes(tenant, hour, devices[which].tolist(), counted.take(place))
+
         try:
-            for i, some in enumerate(_parts(devices[whole].tolist(), _MINUTES_AT_ONCE)):
+            for some in _parts(from_minutes, _MINUTES_AT_ONCE):
                 self.between()
-                here = i * _MINUTES_AT_ONCE + np.arange(len(some))
-                self._roll_minutes(tenant, hour, some, counted.take(here))
-            for some in _parts(devices[~whole].tolist(), _AT_ONCE) if self.has_raw(tenant, hour.start_us) else ():
+                from_raw = np.append(from_raw, unreadable.beside(some, roll_minutes))
+            for some in _parts(from_raw, _AT_ONCE) if self.has_raw(tenant, hour.start_us) else ():
                 self.between()
-                self._roll_raw(tenant, hour, some)
+                roll_raw = lambda which: self._roll_raw(tenant, hour, devices[which].tolist())  # noqa: E731
+                lost = np.append(lost, unreadable.beside(some, roll_raw))
         except BaseException:
             if self._windows is not None:  # minutes may be missing now: from raw, when it is tried again
                 self._windows.spoil(tenant.name, Coded.of(taken.devices), np.full(len(devices), hour.start_us))
             raise
-        done = self._not_erased_since(tenant.name, seen, units)
+        if self._windows is not None and len(lost):
+            self._windows.spoil(tenant.name, Coded.of(devices[lost].tolist()), np.full(len(lost), hour.start_us))
+        left = _of_devices(units, devices[lost].tolist())
+        done = [unit for unit in self._not_erased_since(tenant.name, seen, units) if unit not in left]
         if done:
             self._marks.finish(replace(taken, units=done))
-        return Rolled(len(devices), int(whole.sum()))
+        return Rolled(len(devices) - len(lost), int(whole.sum()), left, unreadable.trouble)
 
     def _not_erased_since(self, tenant: str, seen: Seen, units: Sequence[Unit]) -> list[Unit]:
         """Rule 5: the units whose marks may go."""
@@ -195,13 +211,13 @@ class Roller:
         raw = self._telemetry.read_many(tenant, devices, hour, beyond_us=GUARD_US)
         minutes = minutes_of(tenant.name, raw, version_us=version_us)
         hours = coarser_of(tenant.name, [minutes], HOURS, version_us=version_us)
+        beneath = self._rollups.changes(tenant, MINUTES, minutes)
+        counted = count_raw(raw, devices)
+        self._write_hours(tenant, hour, devices, version_us, beneath, hours, [minutes], counted)
         # What was erased since it was rolled leaves nothing that would overwrite its records.
         if self._telemetry.erasure.marks(tenant.name).any():
             for level in (MINUTES, HOURS):
                 self._clear(tenant, devices, level, hour, version_us)
-        beneath = self._rollups.changes(tenant, MINUTES, minutes)
-        counted = count_raw(raw, devices)
-        self._write_hours(tenant, hour, devices, version_us, beneath, hours, [minutes], counted)
 
     def _roll_minutes(self, tenant: Tenant, hour: TimeSpan, devices: Sequence[str], counted: Counted) -> None:
         version_us = self._versions.next()
@@ -246,21 +262,27 @@ class Roller:
         seen = self._telemetry.erasure.seen(tenant.name)
         devices = self.days.devices(units, taken_us)
         span = TimeSpan(units[0].start_us, units[0].start_us + DAY)
-        for some in _parts(devices, _MINUTES_AT_ONCE) if self.has_hours(tenant, span.start_us) else ():
+        lost, unreadable = list[str](), Unreadable()
+        for some in _parts(np.arange(len(devices)), _MINUTES_AT_ONCE) if self.has_hours(tenant, span.start_us) else ():
             self.between()
-            version_us = self._versions.next()
-            hours = self._rollups.read(tenant, some, HOURS, span, beyond_us=GUARD_US)
-            days = coarser_of(tenant.name, hours, DAYS, version_us=version_us)
-            if self._telemetry.erasure.marks(tenant.name).any():
-                self._clear(tenant, some, DAYS, span, version_us)
-            counted = self.counts.day(tenant, span.start_us, some, days, version_us)
-            self._engine.write([*self._rollups.changes(tenant, DAYS, days), counted])
+            roll = lambda which: self._roll_hours(tenant, span, [devices[i] for i in which])  # noqa: E731
+            lost += [devices[i] for i in unreadable.beside(some, roll)]
         version_us = self._versions.next()
         self._engine.write([self.counts.sums_of(tenant, DAYS, span.start_us, [unit.shard for unit in units], version_us)])
-        done = self._not_erased_since(tenant.name, seen, units)
+        left = _of_devices(units, lost)
+        done = [unit for unit in self._not_erased_since(tenant.name, seen, units) if unit not in left]
         if done:
             self.days.finish(done, taken_us)
-        return Rolled(len(devices))
+        return Rolled(len(devices) - len(lost), unreadable=left, trouble=unreadable.trouble)
+
+    def _roll_hours(self, tenant: Tenant, day: TimeSpan, devices: Sequence[str]) -> None:
+        version_us = self._versions.next()
+        hours = self._rollups.read(tenant, devices, HOURS, day, beyond_us=GUARD_US)
+        days = coarser_of(tenant.name, hours, DAYS, version_us=version_us)
+        counted = self.counts.day(tenant, day.start_us, devices, days, version_us)
+        self._engine.write([*self._rollups.changes(tenant, DAYS, days), counted])
+        if self._telemetry.erasure.marks(tenant.name).any():
+            self._clear(tenant, devices, DAYS, day, version_us)
 
     def has_hours(self, tenant: Tenant, day_us: int) -> bool:
         """Whether all hours of a day are still there."""
@@ -272,5 +294,11 @@ class Roller:
             self._engine.delete(table, keys, Span(part.start_us, part.stop_us), version_us=version_us - MS)
 
 
-def _parts(devices: Sequence[str], most: int) -> list[list[str]]:
-    return [list(devices[i : i + most]) for i in range(0, len(devices), most)]
+def _parts(which: Ints, most: int) -> list[Ints]:
+    return [which[i : i + most] for i in range(0, len(which), most)]
+
+
+def _of_devices(units: Sequence[Unit], devices: Sequence[str]) -> tuple[Unit, ...]:
+    """Which of the units have one of the devices."""
+    shards = set(shards_of(Names.of(devices)).tolist())
+    return tuple(unit for unit in units if unit.shard in shards)

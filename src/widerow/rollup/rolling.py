@@ -2,7 +2,8 @@
 
 A window is due when it has ended and its reports have had `lateness_us` to arrive; and when nothing has been written to it
 for `settle_us`, so that a backlog that is just coming in is rolled once, not with every request. A window that is written to
-without a pause is rolled after `longest_us` all the same.
+without a pause is rolled after `longest_us` all the same. One of which some bytes cannot be read is tried again every
+`_UNREADABLE_US`; the others go on.
 
 Minutes are closed first, as open ones take memory: also between the parts of an hour that is being rolled.
 """
@@ -19,15 +20,16 @@ from functools import partial
 from itertools import groupby, zip_longest
 from typing import Protocol
 
-from widerow.model.errors import NotFound, WiderowError
+from widerow.model.errors import Corrupt, NotFound, WiderowError
 from widerow.model.tenant import Tenant
-from widerow.model.times import DAY, HOUR, MINUTE, SECOND, Clock, format_duration
+from widerow.model.times import DAY, HOUR, MINUTE, SECOND, Clock, format_duration, format_time
 from widerow.rollup.crew import Crew
 from widerow.rollup.marks import Marks
 from widerow.rollup.roll import Rolled, Roller
 from widerow.rollup.unit import Unit
 from widerow.rollup.windows import Windows
 from widerow.schema.rollups import DIRTY, DIRTY_DAYS, DIRTY_FLEET
+from widerow.schema.shards import SHARDS
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +40,8 @@ _LONGEST_PASS_US = 10 * SECOND
 _LOOK_EVERY_US = 10 * SECOND
 _WAIT_US = 10 * SECOND
 """After something failed for a tenant."""
+_UNREADABLE_US = 5 * MINUTE
+"""After bytes that a window is rolled from could not be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,15 +77,19 @@ class _Line:
     forget: Callable[..., None]
     """Of such units."""
     first_seen_us: dict[Unit, int] = field(default_factory=dict)
+    put_off_us: dict[Unit, int] = field(default_factory=dict)
+    """When those were tried last that cannot be read."""
 
     def due(self, clock: Clock, s: RollingSettings) -> list[Unit]:
         """What is to be rolled now; of each tenant the oldest first. Marks are dated by versions."""
         pending, now_us, version_us = self.pending(), clock.now_us(), clock.version_us()
         self.first_seen_us = {unit: min(self.first_seen_us.get(unit, now_us), now_us) for unit in pending}
+        self.put_off_us = {u: at_us for u, at_us in self.put_off_us.items() if at_us <= now_us < at_us + _UNREADABLE_US}
         return sorted(
             unit
             for unit, marked_us in pending.items()
-            if unit.start_us + self.width_us + s.lateness_us <= now_us
+            if unit not in self.put_off_us
+            and unit.start_us + self.width_us + s.lateness_us <= now_us
             and (marked_us + s.settle_us <= version_us or self.first_seen_us[unit] + s.longest_us <= now_us)
         )
 
@@ -194,8 +202,17 @@ class Rolling:
         """Units of one window: together they take a sync instead of one each."""
         done: list[Rolled] = []
         with self._place():
-            self._tried(name, lambda tenant: done.append(line.roll(tenant, *units)), lambda: line.forget(*units))
+            self._tried(name, lambda tenant: done.append(_rolled(line, tenant, units)), lambda: line.forget(*units))
         for rolled in done:
+            for unit in rolled.unreadable:
+                line.put_off_us[unit] = self._clock.now_us()
+            if rolled.unreadable:
+                log.error(
+                    "%s: the %s from %s on is not rolled for %s of %s shards: %s; what was rolled before stays; it is tried again "
+                    "in %s",
+                    *(name, line.level, format_time(units[0].start_us), len(rolled.unreadable), SHARDS, rolled.trouble),
+                    format_duration(_UNREADABLE_US),
+                )
             for unit in units:
                 line.first_seen_us.pop(unit, None)
             self._rolled(line.level, rolled)
@@ -241,6 +258,14 @@ class Rolling:
 
 
 def _nothing() -> None: ...
+
+
+def _rolled(line: _Line, tenant: Tenant, units: Sequence[Unit]) -> Rolled:
+    """What rolling them came to, also where not even their marks can be read."""
+    try:
+        return line.roll(tenant, *units)
+    except Corrupt as error:
+        return Rolled(0, unreadable=tuple(units), trouble=str(error))
 
 
 def _in_turns(due: Sequence[Unit]) -> Iterator[tuple[str, list[Unit]]]:

@@ -1,0 +1,30 @@
+"""Going on beside bytes that cannot be read: what they are of is found by halving, and the rest is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from widerow.model.arrays import Ints
+from widerow.model.errors import Corrupt
+
+
+class Unreadable:
+    """What was left out of a piece of work because it met `Corrupt`. `trouble` is what the first of it said."""
+
+    def __init__(self) -> None:
+        self.trouble = ""
+
+    def beside(self, which: Ints, work: Callable[[Ints], object]) -> Ints:
+        """Do the work for these; gives those for which it cannot be done. It changes nothing before all of it was read."""
+        try:
+            if len(which):
+                work(which)
+        except Corrupt as error:
+            self.trouble = self.trouble or str(error)
+            if len(which) == 1:
+                return which
+            middle = len(which) // 2
+            return np.concatenate([self.beside(which[:middle], work), self.beside(which[middle:], work)])
+        return which[:0]
