@@ -103,7 +103,10 @@ def test_what_is_missing_and_what_is_too_much(site: Site) -> None:
     filled(site)
     before = all_stored(site)
     site.clock.time_us += MS
-    tampered(site, HOURS, metric="invented")
+    mark = site.telemetry.erase(site.tenant, metric="invented", span=TimeSpan(DAY_US, DAY_US + DAY))
+    site.telemetry.erasure.finish(TENANT.name, mark, site.telemetry.erasure.unfinished()[0][-1])
+    tampered(site, HOURS, metric="invented", version_us=site.clock.now_us() + MS)
+    site.clock.time_us += 2 * MS
     missing = next(f for f in findings_of(site, DAYS, "temp"))
     remove = replace(missing, kind=Kind.EXTRA)
     assert mended(site, [remove]) == [remove]

@@ -128,11 +128,16 @@ def test_a_record_that_was_changed_is_named_and_mended_and_nothing_else(
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-def test_what_is_missing_and_what_is_too_much(site: Site, table: Table) -> None:
+@pytest.mark.parametrize("erased", [False, True])
+def test_what_is_missing_and_what_is_too_much(site: Site, table: Table, erased: bool) -> None:
     before = site.fleet_records()
     rows = rows_of(site, table, ALL_TYPES).take(np.array([0]))
     key = rows.key(table, 0)[: len(table.partition)]
     record = rows.cells.texts.bytes_at(int(rows.cells.text[0]))
+    if erased:
+        mark = site.telemetry.erase(site.tenant, metric="invented", span=TimeSpan(HOUR_US, HOUR_US + HOUR))
+        (unfinished,) = site.telemetry.erasure.unfinished()
+        site.telemetry.erasure.finish(TENANT.name, mark, unfinished[-1])
     now_us = site.clock.now_us() // MS * MS
     site.engine.delete(table, [key], Span(HOUR_US, HOUR_US + 1), version_us=now_us, columns=["flow"])
     write_cell(site, table, rows, CellKind.RECORD, "invented", record, now_us)
@@ -140,8 +145,12 @@ def test_what_is_missing_and_what_is_too_much(site: Site, table: Table) -> None:
     found = check(site).findings
     # Shards have the types of an hour in one partition: the column is gone of all of them.
     gone = sum(k[0] == table.name and k[1][: len(key)] == key and k[3] == "flow" and HOUR_US in k[1] for k in before)
-    assert sorted({(f.kind, f.metric) for f in found}) == [(Kind.EXTRA, "invented"), (Kind.MISSING, "flow")]
+    too_much = Kind.EXTRA if erased else Kind.UNKNOWN
+    assert {(f.kind, f.metric) for f in found} == {(too_much, "invented"), (Kind.MISSING, "flow")}
     assert len(found) == gone + 1
+    if not erased:
+        assert mend_fleet(site.fleet, site.tenant, found) == [], "nobody can tell what the hour should say"
+        return
     assert mend_fleet(site.fleet, site.tenant, found) == found
     assert (check(site).findings, site.fleet_records()) == ([], before)
 

@@ -26,7 +26,7 @@ DeviceOption = Annotated[
     str | None, typer.Option("--device", metavar="DEVICE", help="This device alone.", show_default=False)
 ]
 
-_SUMS = ("behind", "wrong", "repaired", "unlisted", "device_days")
+_SUMS = ("behind", "wrong", "cannot_tell", "unreadable", "repaired", "unlisted", "device_days")
 _COLUMNS = ("finding", "tenant", "device", "level", "window", "metric", "frozen", "repaired", "note")
 
 
@@ -50,10 +50,11 @@ def verify(session: Session, start: StartOption = None, end: EndOption = "now", 
     """
     report = _run(session, start, end, device, repair=False)
     if report.sums["wrong"]:
+        stay = report.sums["cannot_tell"] + report.sums["unreadable"] == report.sums["wrong"]
         raise Failed(
             f"{report.sums['wrong']:,} records are not what they should be",
             code="rollups",
-            todo="`widerow repair` with the same options mends them",
+            todo="see the notes" if stay else "`widerow repair` with the same options mends what can be mended",
         )
 
 
@@ -61,8 +62,9 @@ def verify(session: Session, start: StartOption = None, end: EndOption = "now", 
 def repair(session: Session, start: StartOption = None, end: EndOption = "now", device: DeviceOption = None) -> None:
     """Verify rollups, and mend those that are wrong: each record by itself, and nothing beside it.
 
-    What raw reports or the level beneath still tell is computed from them. What nothing is left of is named, and stays. Ends
-    with 1 if there was such a thing. It may be interrupted, and repeated, at any time; a server may be running.
+    What raw reports or the level beneath still tell is computed from them. A record is never removed or made to say less
+    because its reports are gone or cannot be read: it is named (cannot tell, unreadable), and stays. Ends with 1 if one
+    was. It may be interrupted, and repeated, at any time; a server may be running.
 
     Example: widerow repair --tenant acme --start -7d
     """
@@ -159,5 +161,11 @@ def _draw(report: _Report) -> None:
         output.note(f"frozen, for their raw reports are gone: {frozen}; held against the level beneath them")
     if report.sums["behind"]:
         output.note(f"behind: {report.sums['behind']:,} windows wait to be rolled")
+    if report.sums["cannot_tell"]:
+        output.note(
+            f"cannot tell: {report.sums['cannot_tell']:,} records say more than what is left beneath them; they stay"
+        )
+    if report.sums["unreadable"]:
+        output.note(f"unreadable: {report.sums['unreadable']:,} windows were not looked at; nothing of them was changed")
     if report.sums["repaired"]:
         output.note(f"repaired: {report.sums['repaired']:,} records")

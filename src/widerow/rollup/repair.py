@@ -110,10 +110,15 @@ class Repairer:
 
 
 def mend_fleet(fleet: Fleet, tenant: Tenant, findings: Sequence[Finding]) -> list[Finding]:
-    """Compute the hours of the fleet again that something was found in, of the shards it was found in; gives what was."""
+    """Compute the hours of the fleet again that something was found in, of the shards it was found in; gives what was.
+
+    Not those of which nobody can tell what is right, or which cannot be read.
+    """
     done = []
     for hour_us in sorted({f.start_us for f in findings}):
         mine = [f for f in findings if f.start_us == hour_us]
+        if not all(f.mendable for f in mine):
+            continue
         shards = sorted({f.shard for f in mine if f.shard is not None})
         try:
             fleet.recompute(tenant, hour_us, shards, newer_than_us=max(f.version_us for f in mine))

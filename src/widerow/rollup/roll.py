@@ -176,11 +176,11 @@ class Roller:
             raise
         if self._windows is not None and len(lost):
             self._windows.spoil(tenant.name, Coded.of(devices[lost].tolist()), np.full(len(lost), hour.start_us))
-        left = _of_devices(units, devices[lost].tolist())
-        done = [unit for unit in self._not_erased_since(tenant.name, seen, units) if unit not in left]
+        unread = _of_devices(units, devices[lost].tolist())
+        done = [unit for unit in self._not_erased_since(tenant.name, seen, units) if unit not in unread]
         if done:
             self._marks.finish(replace(taken, units=done))
-        return Rolled(len(devices) - len(lost), int(whole.sum()), left, unreadable.trouble)
+        return Rolled(len(devices) - len(lost), int(whole.sum()), unread, unreadable.trouble)
 
     def _not_erased_since(self, tenant: str, seen: Seen, units: Sequence[Unit]) -> list[Unit]:
         """Rule 5: the units whose marks may go."""

@@ -5,7 +5,9 @@ minutes, the day from these hours. So one bad record is found as one, and not ag
 Rule 2: where raw reports are gone the windows are frozen: minutes are taken as they are, an hour is held against its stored
 minutes, a day against its stored hours. That something beneath is not there proves nothing then: it may have expired, or
 never have been; so nothing frozen is ever too much, and what counts more than is left beneath it cannot be mended.
-Rule 3: others may write and roll meanwhile. What differs is wrong only if no mark says that it will be rolled, and if it
+Rule 3: less beneath a record than it says proves nothing either: reports may be lost. Nobody can tell then, and it stays,
+unless an erasure explains the difference. What cannot be read is named, and neither judged nor mended.
+Rule 4: others may write and roll meanwhile. What differs is wrong only if no mark says that it will be rolled, and if it
 is found the same way once more after the marks were read: by then, whoever removed a mark has stored what it asked for.
 Everything is done by whole days (UTC) of a few devices.
 """
@@ -21,6 +23,7 @@ import numpy as np
 from widerow.engine.port import Engine
 from widerow.engine.rows import Key
 from widerow.model.arrays import Flags, Ints
+from widerow.model.errors import Corrupt
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import DAY, HOUR, Clock, TimeSpan
@@ -41,12 +44,15 @@ from widerow.rollup.store import Rollups
 from widerow.schema.rollups import DAYS, DIRTY, DIRTY_DAYS, HOURS, LEVELS, MINUTES, Level
 from widerow.schema.shards import shards_of
 from widerow.schema.table import Table
-from widerow.telemetry.erasure import Mark
+from widerow.telemetry.erasure import EVER, Mark, TenantMarks
 from widerow.telemetry.store import Telemetry
 
 UNREADABLE = "its bytes cannot be decoded"
 _NOTHING_BENEATH = f"{UNREADABLE}, and nothing is left that it could be computed from"
-_MORE_THAN_BENEATH = "it counts more values than what is left beneath it"
+MORE_THAN_BENEATH = "it counts more values than what is left beneath it"
+NOTHING_LEFT_BENEATH = "nothing beneath it says so, and nothing was erased there"
+ERASED_UNTIL_US = DAY
+"""What was rolled so much later than something was erased does not hold it, whatever the clocks of processes differ by."""
 
 
 class Kind(StrEnum):
@@ -54,7 +60,11 @@ class Kind(StrEnum):
     """It says something else than it should."""
     MISSING = "missing"
     EXTRA = "extra"
-    """It is there, and should not be."""
+    """It is there, and was erased."""
+    UNKNOWN = "cannot tell"
+    """It says more than what is beneath it, and nothing was erased: what it was made of is lost, or it was never right."""
+    UNREADABLE = "unreadable"
+    """It was not looked at: its bytes, or those beneath it, cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +106,14 @@ class Checked:
     """Windows of devices that differ, and are marked: they wait to be rolled."""
     findings: list[Finding] = field(default_factory=list)
 
+    def add(self, part: Checked) -> None:
+        """What came of checking others."""
+        for mine, more in ((self.checked, part.checked), (self.frozen, part.frozen)):
+            for level, count in more.items():
+                mine[level] = mine.get(level, 0) + count
+        self.behind += part.behind
+        self.findings += part.findings
+
 
 class Verifier:
     """Safe to share between threads."""
@@ -106,30 +124,42 @@ class Verifier:
     def check(self, tenant: Tenant, devices: Sequence[str], day_us: int) -> Checked:
         """All levels of a day of some devices, each given once."""
         seen = self._look(tenant, devices, day_us)
-        if not seen.findings:
+        found = [f for f in seen.findings if f.kind is not Kind.UNREADABLE]
+        if not found:
             return seen
-        suspects = self._unmarked(tenant, day_us, self._untouched(tenant, seen.findings))
+        suspects = self._unmarked(tenant, day_us, self._untouched(tenant, found))
         if suspects:
             again = self._look(tenant, sorted({f.device for f in suspects}), day_us)
             suspects &= set(again.findings)
-        seen.behind = len({(f.device, f.level.name, f.start_us) for f in seen.findings if f not in suspects})
-        seen.findings = [f for f in seen.findings if f in suspects]
+        seen.behind = len({(f.device, f.level.name, f.start_us) for f in found if f not in suspects})
+        seen.findings = [f for f in seen.findings if f in suspects or f.kind is Kind.UNREADABLE]
         return seen
 
     def _look(self, tenant: Tenant, devices: Sequence[str], day_us: int) -> Checked:
-        """Compute and compare once, whatever is marked."""
+        """Compute and compare once, whatever is marked. Devices that cannot be read are found by halving."""
+        try:
+            return self._compared(tenant, devices, day_us)
+        except Corrupt as error:
+            if len(devices) == 1:
+                lost = Finding(Kind.UNREADABLE, devices[0], DAYS, day_us, "", mendable=False, note=str(error))
+                return Checked(findings=[lost])
+        done, middle = Checked(), len(devices) // 2
+        for some in (devices[:middle], devices[middle:]):
+            done.add(self._look(tenant, some, day_us))
+        return done
+
+    def _compared(self, tenant: Tenant, devices: Sequence[str], day_us: int) -> Checked:
         span, done = TimeSpan(day_us, day_us + DAY), Checked()
         stored = {
             level: records_of(self._rollups.read(tenant, devices, level, span, beyond_us=GUARD_US), devices)
             for level in LEVELS
         }
-        erased = self._telemetry.erasure.marks(tenant.name).partial
-        day = _Day(tenant, devices, day_us, self._clock.now_us(), erased, done)
-        minutes, hours = self._from_raw(day)
-        new_minutes, old_minutes = day.parted(stored[MINUTES])
-        new_hours, old_hours = day.parted(stored[HOURS])
-        day.compare(MINUTES, minutes, new_minutes)
-        day.compare(HOURS, hours, new_hours)
+        day = _Day(tenant, devices, day_us, self._clock.now_us(), self._telemetry.erasure.marks(tenant.name), done)
+        minutes = self._from_raw(day)
+        new_minutes, old_minutes, _ = day.parted(stored[MINUTES])
+        new_hours, old_hours, unread = day.parted(stored[HOURS])
+        minutes = day.compare(MINUTES, minutes, new_minutes)
+        hours = joined([day.compare(HOURS, day.above(HOURS, minutes), new_hours), unread])
         good, lost = day.compare_frozen(MINUTES, NO_RECORDS, old_minutes)
         good = good.take(np.isin(_hour(good.start_us), day.minutes_kept))
         good, lost = day.compare_frozen(HOURS, day.above(HOURS, good, without=lost), old_hours)
@@ -141,18 +171,21 @@ class Verifier:
             day.compare_frozen(DAYS, NO_RECORDS, stored[DAYS])
         return done
 
-    def _from_raw(self, day: _Day) -> tuple[Records, Records]:
-        """Minutes and hours as they should be, where there are raw reports. An hour of these is in memory at a time."""
-        minutes, hours = [], []
-        name = day.tenant.name
-        for hour_us in day.raw_hours:
+    def _from_raw(self, day: _Day) -> Records:
+        """Minutes as they should be, where there are raw reports. An hour of these is in memory at a time."""
+        minutes = []
+        for hour_us in [*day.raw_hours]:
             span = TimeSpan(hour_us, hour_us + HOUR)
-            raw = self._telemetry.read_many(day.tenant, day.devices, span, beyond_us=GUARD_US)
+            try:
+                raw = self._telemetry.read_many(day.tenant, day.devices, span, beyond_us=GUARD_US)
+            except Corrupt as error:
+                if len(day.devices) > 1:
+                    raise
+                day.leave(hour_us, str(error))
+                continue
             if raw:
-                rows = minutes_of(name, raw, version_us=0)
-                minutes.append(records_of([rows], day.devices))
-                hours.append(records_of([coarser_of(name, [rows], HOURS, version_us=0)], day.devices))
-        return joined(minutes), joined(hours)
+                minutes.append(records_of([minutes_of(day.tenant.name, raw, version_us=0)], day.devices))
+        return joined(minutes)
 
     def _untouched(self, tenant: Tenant, findings: Sequence[Finding]) -> list[Finding]:
         """Those that no erasure which is still under way explains: it has records removed, and marks what follows."""
@@ -189,19 +222,35 @@ class _Day:
     """A day of some devices: what of it is still there, and how its records compare. What is found goes into `done`."""
 
     def __init__(
-        self, tenant: Tenant, devices: Sequence[str], day_us: int, now_us: int, erased: Sequence[Mark], done: Checked
+        self, tenant: Tenant, devices: Sequence[str], day_us: int, now_us: int, marks: TenantMarks, done: Checked
     ) -> None:
-        self.tenant, self.devices, self._erased, self._done = tenant, devices, erased, done
+        self.tenant, self.devices, self._done = tenant, devices, done
+        self._erased = marks.partial
+        gone_us = zip(devices, marks.erased_us(Names.of(devices)).tolist(), strict=True)
+        self._marks = [*marks.partial, *(Mark(device, "", EVER, at_us) for device, at_us in gone_us if at_us >= 0)]
         hours = _hours(day_us)
         self.raw_hours = [hour for hour in hours if raw_is_there(tenant, hour, now_us)]
-        self.frozen = len(self.raw_hours) < len(hours)
+        self.unread_hours: list[int] = []
         self.minutes_kept = [hour for hour in hours if windows_are_there(tenant, MINUTES, hour, now_us)]
         self.hours_kept = all(hour in self.raw_hours or windows_are_there(tenant, HOURS, hour, now_us) for hour in hours)
 
-    def parted(self, records: Records) -> tuple[Records, Records]:
-        """Those of hours that have their raw reports, and those of hours that are frozen."""
+    @property
+    def frozen(self) -> bool:
+        """Whether raw reports of some of its hours are gone, or cannot be read."""
+        return len(self.raw_hours) < DAY // HOUR
+
+    def leave(self, hour_us: int, why: str) -> None:
+        """Of a single device: the raw reports of an hour cannot be read. What is stored of it is taken as it is."""
+        self.raw_hours.remove(hour_us)
+        self.unread_hours.append(hour_us)
+        lost = Finding(Kind.UNREADABLE, self.devices[0], HOURS, hour_us, "", mendable=False, note=why)
+        self._done.findings.append(lost)
+
+    def parted(self, records: Records) -> tuple[Records, Records, Records]:
+        """Those of hours that have their raw reports, those of hours that are frozen, and those whose reports are unread."""
         fresh = np.isin(_hour(records.start_us), self.raw_hours)
-        return records.take(fresh), records.take(~fresh)
+        unread = np.isin(_hour(records.start_us), self.unread_hours)
+        return records.take(fresh), records.take(~fresh & ~unread), records.take(unread)
 
     def above(self, level: Level, finer: Records, *, without: Records = NO_RECORDS) -> Records:
         """The windows of a level from records beneath it; but for those that others, which are lost, are part of."""
@@ -212,13 +261,32 @@ class _Day:
         start_us = without.start_us - without.start_us % level.width_us
         return _others(made, Records(without.device, start_us, without.metric, without.record, without.version_us))
 
-    def compare(self, level: Level, right: Records, stored: Records) -> None:
-        """Where all that is beneath is there."""
+    def compare(self, level: Level, right: Records, stored: Records) -> Records:
+        """Where all that is beneath should be there. Gives the best that is known of the windows."""
         found = differences(right, stored)
         self._done.checked[level.name] += len(right) + len(found.extra)
-        self._wrong(level, right.take(found.right), stored.take(found.stored), frozen=False)
+        less = self._wrong(level, right.take(found.right), stored.take(found.stored), frozen=False)
         self._add(Kind.MISSING, level, right.take(found.missing))
-        self._add(Kind.EXTRA, level, stored.take(found.extra))
+        extra = stored.take(found.extra)
+        kept = np.zeros(len(extra), np.bool_)
+        for i, f in enumerate(self._findings(Kind.EXTRA, level, extra)):
+            kept[i] = not self._explained(f, whole=True)
+            unknown = replace(f, kind=Kind.UNKNOWN, mendable=False, note=NOTHING_LEFT_BENEATH)
+            self._done.findings.append(unknown if kept[i] else f)
+        kept &= ~unreadable(self.tenant.name, self.devices, level, extra)
+        better = np.ones(len(right), np.bool_)
+        better[found.right[less]] = False
+        return joined([right.take(better), stored.take(found.stored[less]), extra.take(kept)])
+
+    def _explained(self, f: Finding, *, whole: bool) -> bool:
+        """Whether an erasure of all of its window (`whole`), or of a part, may be why less is beneath it than it says."""
+        stop_us = f.start_us + f.level.width_us
+        return any(
+            _is_erased([mark], f)
+            and f.version_us <= mark.version_us + ERASED_UNTIL_US
+            and not (whole and (mark.span.start_us > f.start_us or mark.span.stop_us < stop_us))
+            for mark in self._marks
+        )
 
     def compare_frozen(self, level: Level, computed: Records, stored: Records) -> tuple[Records, Records]:
         """Where something beneath may be gone. Gives the best that is known of the windows, and what is lost for good."""
@@ -245,9 +313,11 @@ class _Day:
         less = np.zeros(len(stored), np.bool_)
         for i, finding in enumerate(self._findings(Kind.WRONG, level, stored)):
             record = right.record.bytes_at(i)
-            less[i] = frozen and not bad[i] and count_in(finding.stored) > count_in(record)
-            note = UNREADABLE if bad[i] else _MORE_THAN_BENEATH if less[i] else ""
-            self._done.findings.append(replace(finding, frozen=frozen, mendable=not less[i], note=note, right=record))
+            more = not bad[i] and count_in(finding.stored) > count_in(record)
+            less[i] = more and (frozen or not self._explained(finding, whole=False))
+            kind, note = (Kind.UNKNOWN, MORE_THAN_BENEATH) if less[i] else (Kind.WRONG, UNREADABLE if bad[i] else "")
+            found = replace(finding, kind=kind, frozen=frozen, mendable=not less[i], note=note, right=record)
+            self._done.findings.append(found)
         return less
 
     def _add(

@@ -7,6 +7,7 @@ hour is not judged, and taken as it is.
 Rule 3: hours of devices are kept as long as those of the fleet. Where they have expired nothing is said of either.
 Rule 4: as with devices, what differs is wrong only if nobody is going to roll it, and if it is found once more after the
 marks were read.
+Rule 5: as with devices, nobody can tell of a cell that says more than what is beneath it, and what cannot be read is named.
 """
 
 from __future__ import annotations
@@ -36,10 +37,19 @@ from widerow.rollup.fleet_summary import (
 )
 from widerow.rollup.inputs import EXPIRING_US
 from widerow.rollup.store import kept_at
-from widerow.rollup.verify import UNREADABLE, Checked, Finding, Kind, Verifier
+from widerow.rollup.verify import (
+    ERASED_UNTIL_US,
+    MORE_THAN_BENEATH,
+    NOTHING_LEFT_BENEATH,
+    UNREADABLE,
+    Checked,
+    Finding,
+    Kind,
+    Verifier,
+)
 from widerow.schema.rollups import FLEET, HOURS
 from widerow.schema.shards import SHARDS, shard_of
-from widerow.telemetry.erasure import Erasure
+from widerow.telemetry.erasure import Erasure, Mark
 
 _MOST_ASKED = 64
 """Devices that are held against their reports before their fleet is called wrong: those that were written last."""
@@ -71,27 +81,34 @@ class FleetVerifier:
 
     def check(self, tenant: Tenant, span: TimeSpan) -> Checked:
         """The hours that begin within a span: those of all shards, and the fleet's."""
-        count, found = self._look(tenant, span)
-        done = Checked({FLEET.name: count}, {})
+        count, found, unread = self._look(tenant, span)
+        done = Checked({FLEET.name: count}, {}, findings=unread)
         if found:
             suspects = self._unmarked(tenant, span, found)
             if suspects:
                 suspects &= set(self._look(tenant, span)[1])
             done.behind = len({(f.start_us, f.shard) for f in found if f not in suspects})
             blamed = self._blamed(tenant, suspects)
-            done.findings = [
+            done.findings += [
                 f for f in found if f in suspects and not any(h == f.start_us and f.shard in (None, s) for h, s in blamed)
             ]
         return done
 
-    def _look(self, tenant: Tenant, span: TimeSpan) -> tuple[int, list[Finding]]:
-        """Compute and compare once, whatever is marked; with the number of cells."""
+    def _look(self, tenant: Tenant, span: TimeSpan) -> tuple[int, list[Finding], list[Finding]]:
+        """Compute and compare once, whatever is marked: the number of cells, what differs, and what cannot be read."""
+        unread: list[Finding] = []
+        try:
+            return *self._compared(tenant, span, unread), unread
+        except Corrupt as error:
+            return 0, [], [*unread, _unread(span, None, error)]
+
+    def _compared(self, tenant: Tenant, span: TimeSpan, unread: list[Finding]) -> tuple[int, list[Finding]]:
         now_us, count = self._clock.now_us(), 0
         found: list[Finding] = []
         partials = self._fleet.store.partials(tenant, range(SHARDS), span)
         stored = _cells(partials)
         by_shard = _by_window(stored)
-        should = self._shards_should(tenant, span)
+        should = self._shards_should(tenant, span, unread)
         hours = {place.hour_us for place in stored} | {hour_us for hour_us, _ in should}
         whole = self._whole(tenant, span, stored, should)
         by_hour = _by_window(whole)
@@ -120,23 +137,35 @@ class FleetVerifier:
                 computed = _cells([fleet_rows(tenant.name, hour_us, fleet, version_us=0)])
                 found += _differences(computed, mine)
                 count += len(computed | mine)
-        return count, found
+        erased = self._erasure.marks(tenant.name).partial
+        return count, [f if any(_touches(mark, f) for mark in erased) else _unless_lost(f) for f in found]
 
-    def _shards_should(self, tenant: Tenant, span: TimeSpan) -> dict[tuple[int, int], FleetSummary | None]:
+    def _shards_should(
+        self, tenant: Tenant, span: TimeSpan, unread: list[Finding]
+    ) -> dict[tuple[int, int], FleetSummary | None]:
         """What shards should say, by hour and shard; None where an hour of a device cannot be read."""
         should: dict[tuple[int, int], FleetSummary | None] = {}
         for shard in range(SHARDS):
-            for chunks in self._fleet.hours(tenant, shard, span):
-                starts = [np.asarray(rows.keys["start_us"]) for rows in chunks]
-                for hour_us in np.unique(np.concatenate(starts)).tolist() if starts else ():
-                    before = should.get((hour_us, shard), nothing())
-                    parts = [rows.take(at == hour_us) for rows, at in zip(chunks, starts, strict=True) if hour_us in at]
-                    try:
-                        summary = None if before is None else hours_of_devices(before, parts)
-                    except Corrupt:
-                        summary = None
-                    should[hour_us, shard] = summary
+            try:
+                for chunks in self._fleet.hours(tenant, shard, span):
+                    self._shard_should(should, shard, chunks)
+            except Corrupt as error:
+                unread.append(_unread(span, shard, error))
+                should |= {(hour_us, shard): None for hour_us in range(span.start_us, span.stop_us, HOUR)}
         return should
+
+    @staticmethod
+    def _shard_should(should: dict[tuple[int, int], FleetSummary | None], shard: int, chunks: Sequence[Rows]) -> None:
+        """The same of some devices more."""
+        starts = [np.asarray(rows.keys["start_us"]) for rows in chunks]
+        for hour_us in np.unique(np.concatenate(starts)).tolist() if starts else ():
+            before = should.get((hour_us, shard), nothing())
+            parts = [rows.take(at == hour_us) for rows, at in zip(chunks, starts, strict=True) if hour_us in at]
+            try:
+                summary = None if before is None else hours_of_devices(before, parts)
+            except Corrupt:
+                summary = None
+            should[hour_us, shard] = summary
 
     def _whole(
         self, tenant: Tenant, span: TimeSpan, stored: Iterable[_Place], should: dict[tuple[int, int], FleetSummary | None]
@@ -225,13 +254,31 @@ def _differences(right: _Stored, stored: _Stored) -> Iterator[Finding]:
         if place.is_tag:
             yield replace(finding, metric="", type=place.name, note=_TYPE)
         else:
-            bad = kind is Kind.WRONG and not _is_readable(says, place.hour_us)
+            bad = kind is Kind.WRONG and not _count(says, finding)
             yield replace(finding, type=place.type, note=UNREADABLE if bad else "")
 
 
-def _is_readable(record: bytes, hour_us: int) -> bool:
+def _unread(span: TimeSpan, shard: int | None, error: Corrupt) -> Finding:
+    return Finding(Kind.UNREADABLE, "", FLEET, span.start_us, "", mendable=False, note=str(error), shard=shard)
+
+
+def _touches(mark: Mark, f: Finding) -> bool:
+    soon = f.version_us <= mark.version_us + ERASED_UNTIL_US
+    return soon and mark.span.start_us < f.start_us + HOUR and mark.span.stop_us > f.start_us
+
+
+def _unless_lost(f: Finding) -> Finding:
+    """The same, but as one that nobody can tell of where what is stored says more than what is beneath it."""
+    if f.kind is Kind.EXTRA:
+        return replace(f, kind=Kind.UNKNOWN, mendable=False, note=NOTHING_LEFT_BENEATH)
+    if f.kind is Kind.WRONG and _count(f.stored, f) > _count(f.right, f):
+        return replace(f, kind=Kind.UNKNOWN, mendable=False, note=MORE_THAN_BENEATH)
+    return f
+
+
+def _count(cell: bytes, f: Finding) -> int:
+    """Of the values that a record is of; 0 where it cannot be read, or is none."""
     try:
-        decode_fleet(Names.of_bytes([record]), np.array([hour_us]))
+        return int(decode_fleet(Names.of_bytes([cell]), np.array([f.start_us])).stats.count[0])
     except Corrupt:
-        return False
-    return True
+        return 0

@@ -168,7 +168,7 @@ _BACKUP_FIELDS: dict[str, Schema] = {
 }
 _FINDING = of(
     {
-        "kind": {"type": "string", "enum": ["wrong", "missing", "extra"]},
+        "kind": {"type": "string", "enum": ["wrong", "missing", "extra", "cannot tell", "unreadable"]},
         "tenant": TEXT,
         "device": TEXT,
         "level": {"type": "string", "enum": ["minute", "hour", "day"]},
@@ -597,7 +597,12 @@ SCHEMAS: dict[str, Schema] = {
             "checked": {**_BY_LEVEL, "description": "Records that were looked at."},
             "frozen": {**_BY_LEVEL, "description": "Those of them whose raw reports are gone."},
             "behind": {**WHOLE, "description": "Windows that differ because they are still to be rolled."},
-            "wrong": {**WHOLE, "description": "Records that are not as they should be."},
+            "wrong": {**WHOLE, "description": "Findings: records that are not as they should be, and the two that follow."},
+            "cannot_tell": {**WHOLE, "description": "Records that say more than what is left beneath them. They stay."},
+            "unreadable": {
+                **WHOLE,
+                "description": "Windows that were not looked at, since bytes cannot be read. They stay.",
+            },
             "repaired": WHOLE,
             "findings": array(_FINDING),
             "unlisted": {**WHOLE, "description": "How many findings are not listed."},

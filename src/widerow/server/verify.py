@@ -14,7 +14,7 @@ from widerow.model.errors import Rejected
 from widerow.model.tenant import FOREVER, Tenant
 from widerow.model.times import DAY, HOUR, SECOND, TimeSpan, format_time
 from widerow.rollup.repair import mend_fleet
-from widerow.rollup.verify import Checked, Finding
+from widerow.rollup.verify import Checked, Finding, Kind
 from widerow.schema.rollups import FLEET
 from widerow.server.admin import text_in, time_in
 from widerow.server.call import Answer, Call, json_answer
@@ -56,11 +56,7 @@ class _Slice:
     device_days: int = 0
 
     def add(self, part: Checked, mended: Sequence[Finding], devices: int) -> None:
-        for mine, more in ((self.done.checked, part.checked), (self.done.frozen, part.frozen)):
-            for level, count in more.items():
-                mine[level] += count
-        self.done.behind += part.behind
-        self.done.findings += part.findings
+        self.done.add(part)
         self.mended += mended
         self.device_days += devices
 
@@ -157,6 +153,8 @@ def _shown(tenant: str, out: _Slice, every: int) -> dict[str, Any]:
         "frozen": out.done.frozen,
         "behind": out.done.behind,
         "wrong": len(out.done.findings),
+        "cannot_tell": sum(f.kind is Kind.UNKNOWN for f in out.done.findings),
+        "unreadable": sum(f.kind is Kind.UNREADABLE for f in out.done.findings),
         "repaired": len(mended),
         "findings": [finding_shown(tenant, f) | {"repaired": f in mended} for f in listed],
         "unlisted": len(out.done.findings) - len(listed),
