@@ -16,15 +16,19 @@ SETTINGS = RollingSettings(lateness_us=2 * MINUTE, settle_us=10 * SECOND, longes
 
 
 @pytest.fixture
-def engine() -> DamagedEngine:
-    return DamagedEngine(ManualClock(HOUR_US + 30 * MINUTE))
+def clock() -> ManualClock:
+    return ManualClock(HOUR_US + 30 * MINUTE)
 
 
 @pytest.fixture
-def site(engine: DamagedEngine) -> Site:
+def engine(clock: ManualClock) -> DamagedEngine:
+    return DamagedEngine(clock)
+
+
+@pytest.fixture
+def site(engine: DamagedEngine, clock: ManualClock) -> Site:
     """Two devices, an hour and a day of which are rolled."""
-    assert isinstance(engine._clock, ManualClock)
-    site = Site(engine, engine._clock)
+    site = Site(engine, clock)
     both(site, 0)
     site.clock.time_us += DAY
     site.roll()

@@ -20,15 +20,19 @@ HOUR_US = DAY_US + 5 * HOUR
 
 
 @pytest.fixture
-def engine() -> DamagedEngine:
-    return DamagedEngine(ManualClock(NOW))
+def clock() -> ManualClock:
+    return ManualClock(NOW)
 
 
 @pytest.fixture
-def site(engine: DamagedEngine) -> Site:
+def engine(clock: ManualClock) -> DamagedEngine:
+    return DamagedEngine(clock)
+
+
+@pytest.fixture
+def site(engine: DamagedEngine, clock: ManualClock) -> Site:
     """Three hours of two devices, rolled."""
-    assert isinstance(engine._clock, ManualClock)
-    site = Site(engine, engine._clock)
+    site = Site(engine, clock)
     site.write(
         [
             Report(device, HOUR_US + i * 5 * MINUTE, {"temp": i / 4, "flow": float(i % 5)}, {}, NOW)
