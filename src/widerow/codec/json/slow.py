@@ -104,8 +104,8 @@ def judge(
             raise Fault("syntax", f"key {_quoted(key)} is given twice")
         fields[key] = content
     report = SlowReport(_device(fields.get("device"), own_device), _time(fields.get("time"), precision, now_us))
-    count = sum(content is not None for key in ("values", "tags") for _, content in _pairs(fields, key))
-    if count > max_values:
+    named = [pairs for key in ("values", "tags") if isinstance(pairs := fields.get(key), _Pairs)]
+    if sum(content is not None for pairs in named for _, content in pairs) > max_values:
         raise Fault(TOO_MANY_VALUES, too_many_values(max_values))
     for name, content in _pairs(fields, "values"):
         if content is not None:
