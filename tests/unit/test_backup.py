@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,13 +20,13 @@ from widerow.backup.folder import BackupFolder, Manifest
 from widerow.backup.restore import Restored, restore
 from widerow.backup.running import LINKS, Backups
 from widerow.config import Config, Store
-from widerow.engine.rocksdb import database
+from widerow.engine.rocksdb import RocksEngine, database
 from widerow.model.batch import Report, batch_of
 from widerow.model.errors import ConfigError, Conflict, Corrupt, NotFound
 from widerow.model.names import Names
 from widerow.model.store import RESTORING
 from widerow.model.tenant import Tenant
-from widerow.model.times import SECOND, SystemClock, TimeSpan, whole_ms
+from widerow.model.times import DAY, SECOND, SystemClock, TimeSpan
 from widerow.service import Service
 
 ACME = Tenant(name="acme")
@@ -71,8 +72,8 @@ def dest(tmp_path: Path) -> BackupFolder:
 
 
 def write(service: Service, device: str, *values: float, metric: str = "temp") -> None:
-    now_us = whole_ms(service.clock.now_us())
-    reports = [Report(device, START_US + i * SECOND, {metric: value}, {}, now_us) for i, value in enumerate(values)]
+    version_us = service.clock.version_us()
+    reports = [Report(device, START_US + i * SECOND, {metric: value}, {}, version_us) for i, value in enumerate(values)]
     service.catalog.devices.register(ACME, Names.of((device,)))
     service.telemetry.write(ACME, batch_of(reports))
 
@@ -427,6 +428,20 @@ def test_a_device_that_came_back_before_the_backup_is_restored(service: Service,
     assert restored(dest, tmp_path / "copy").erased == 0
     with opened(tmp_path / "copy") as copy:
         assert values(copy, "press-1") == [2]
+
+
+def test_what_comes_after_a_restore_is_newer_than_what_was_erased(
+    service: Service, dest: BackupFolder, tmp_path: Path
+) -> None:
+    """Though the store's clock was ahead when it was erased, and was not when it was backed up."""
+    write(service, "press-1", 1)
+    back_up(service, dest)
+    service.clock.cover(service.clock.version_us() + DAY)
+    service.delete_device(ACME, "press-1")
+    restored(dest, tmp_path / "copy")
+    (erased,) = Ledger(dest.erased).read()[0]
+    with closing(RocksEngine(tmp_path / "copy", clock=SystemClock())) as engine:
+        assert engine.clock.version_us() > float(erased.mark["version_us"])
 
 
 def test_restore_says_up_to_when_erasures_are_known(service: Service, dest: BackupFolder, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import msgspec
 from widerow.catalog.catalog import Catalog
 from widerow.engine.port import Engine
 from widerow.model.errors import Corrupt, NotFound
-from widerow.model.times import MS, Clock
+from widerow.model.times import MS
 from widerow.schema.tables import ERASED
 from widerow.telemetry.erasure import mark_of
 from widerow.telemetry.facts import FactLog
@@ -92,20 +92,20 @@ def erased_in(engine: Engine) -> Iterator[Erased]:
             yield Erased(str(rows.key(ERASED, i)[0]), dict(rows.row(i)))
 
 
-def erase_again(engine: Engine, clock: Clock, marks: Sequence[Erased]) -> int:
+def erase_again(engine: Engine, marks: Sequence[Erased]) -> int:
     """Give a restored store the marks it does not have yet; how many those were. May be repeated.
 
     Devices and tenants that were deleted go from the catalog, too. Their bytes leave the disk when the store is served.
     """
     known = {erased.identity for erased in erased_in(engine)}
-    log = FactLog(engine, ERASED, clock, refresh_us=0, learn=lambda _tenant, _mark: None)
-    catalog = Catalog(engine, clock)
+    log = FactLog(engine, ERASED, engine.clock, refresh_us=0, learn=lambda _tenant, _mark: None)
+    catalog = Catalog(engine, engine.clock)
     added = 0
     for erased in marks:
         if erased.identity in known:
             continue
-        _forget(catalog, erased)  # first: should this be interrupted, the mark is still to be added
         engine.clock.cover(mark_of(erased.mark).version_us + MS)  # what the store receives from now on is newer
+        _forget(catalog, erased)  # first: should this be interrupted, the mark is still to be added
         log.add(erased.tenant, str(erased.mark["device_id"]), erased.mark | {"done_us": 0.0})
         added += 1
     return added

@@ -60,7 +60,7 @@ def restore(
     try:
         bring_up(engine)
         _forget_folders(engine)
-        erased = erase_again(engine, engine.clock, marks)
+        erased = erase_again(engine, marks)
         said = [f"backup {manifest.number} of {folder.path}", f"{erased} erasures repeated"]
         record_command(engine, engine.clock, "widerow restore", said, keep_us=audit_days * DAY)
     finally:
