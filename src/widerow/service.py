@@ -180,7 +180,8 @@ class Service:
                 keeper = leases.keep(engine, clock, length_us=config.store.lease_s * SECOND, say=say, crew=crew)
                 undo.callback(keeper.stop)
             bring_up(engine)
-            guard = ClockGuard(engine, clock) if isinstance(clock, StoreClock) else None
+            level = logging.WARNING if rolls else logging.INFO  # commands that are over soon leave that to `doctor`
+            guard = ClockGuard(engine, clock, level=level) if isinstance(clock, StoreClock) else None
             counters = Counters()
             pressure = Pressure(pressure_settings(config), counters)
             catalog = Catalog(

@@ -50,8 +50,9 @@ class _Seen(msgspec.Struct, frozen=True):
 class ClockGuard:
     """Safe to share between threads."""
 
-    def __init__(self, engine: Engine, clock: StoreClock) -> None:
-        self._engine, self._clock = engine, clock
+    def __init__(self, engine: Engine, clock: StoreClock, *, level: int = logging.WARNING) -> None:
+        """`level`: what it says is logged at that."""
+        self._engine, self._clock, self._level = engine, clock, level
         self._lock = threading.Lock()
         stored = engine.get(META, KEY)
         self._row = stored
@@ -109,7 +110,7 @@ class ClockGuard:
         doubt, before = self._why(now_us, jumped_us, ahead_us), self._doubt
         self._doubt = doubt
         if bool(doubt) != bool(before) or bool(jumped_us) != bool(seen.jumped_us):
-            log.warning("%s", doubt or "the clock is trusted again: it was set right")
+            log.log(self._level, "%s", doubt or "the clock is trusted again: it was set right")
         if jumped_us != self._noted.jumped_us or not 0 <= now_us - self._noted.at_us < _NOTE_EVERY_US or self._row is None:
             self._note()
 
@@ -124,7 +125,7 @@ class ClockGuard:
 
     def _trust(self, why: str) -> None:
         if self._doubt:
-            log.warning("the clock is trusted again: %s", why)
+            log.log(self._level, "the clock is trusted again: %s", why)
         self._agreeing.clear()
         self._seen = _Seen(self._seen.at_us, 0, self._clock.ahead_us)
         self._doubt = ""
