@@ -2,15 +2,37 @@
 
 Rule 1: a store is made only where none was. RocksDB itself makes an empty one wherever `CURRENT` is missing, and then
 deletes the table files that the new one does not name.
+Rule 2: all that the ledger claims must be there and whole: the MANIFEST and each log that is still needed. What lies behind
+the claim may end anywhere: that is a write nobody was told of, cut off when the process or the machine died.
+Rule 3: table files are not looked at. RocksDB misses one that is gone, and its blocks have checksums of their own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from widerow.engine.rocksdb.ledger import LEDGER, Claim
+from widerow.engine.rocksdb.log_format import whole
+from widerow.engine.rocksdb.manifest import read_manifest
 from widerow.model.errors import Corrupt
 from widerow.model.store import remains
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A file that is not as it was when it was last synced."""
+
+    file: str
+    offset: int
+    """Where it begins."""
+    bytes: int
+    """What was on the disk from there on."""
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.file} {self.what} at offset {self.offset:,}, and {self.bytes:,} bytes from there on were on the disk"
 
 
 def may_create(folder: Path, claim: Claim | None) -> bool:
@@ -31,6 +53,65 @@ def may_create(folder: Path, claim: Claim | None) -> bool:
         f"{newest or 'no MANIFEST'} are left. Nothing was changed. {todo}restore it from a backup. "
         f"For a new store use another folder (or remove these files and {LEDGER})"
     )
+
+
+def check_files(folder: Path, claim: Claim | None) -> None:
+    """`Corrupt`: something that was on the disk is not there any more."""
+    if found := damage(folder, claim):
+        raise Corrupt(
+            f"{folder} is damaged and was not opened; nothing was changed: {described(found)}. Restore it from a backup, "
+            f"or give up what is lost: widerow doctor --store rocksdb:{folder} --accept-loss keeps a copy and opens the rest"
+        )
+
+
+def described(found: Sequence[Damage]) -> str:
+    return "; ".join(map(str, found))
+
+
+def damage(folder: Path, claim: Claim | None) -> list[Damage]:
+    """What is damaged of a store that no process has open, as far as the ledger tells."""
+    manifest = (folder / "CURRENT").read_text(errors="replace").strip()
+    if claim is None or not claim.manifest:  # of an older release, or copied without it
+        return []
+    if not manifest.startswith("MANIFEST-") or not manifest[9:].isdecimal():
+        return [Damage("CURRENT", 0, len(claim.manifest) + 1, f"does not name a MANIFEST (last was {claim.manifest})")]
+    if _number(manifest) < _number(claim.manifest):
+        return [Damage("CURRENT", 0, len(claim.manifest) + 1, f"names {manifest}, and was at {claim.manifest} already")]
+    if not (folder / manifest).exists():
+        return [Damage(manifest, 0, claim.manifest_bytes, "is missing")]
+    if manifest == claim.manifest and (found := _cut(folder / manifest, claim.manifest_bytes)):
+        return [found]
+    return list(_damaged_logs(folder, manifest, claim))
+
+
+def _damaged_logs(folder: Path, manifest: str, claim: Claim) -> Iterator[Damage]:
+    needed: int | None = None
+    for number, length in sorted(claim.logs.items()):
+        found = _cut(folder / log_name(number), length)
+        if found is None:
+            continue
+        if needed is None:  # only then: a large MANIFEST takes a while
+            needed = read_manifest(folder / manifest).least_log
+        if number >= needed:  # the others went into table files since, and RocksDB deletes them
+            yield found
+
+
+def _cut(file: Path, length: int) -> Damage | None:
+    """The damage within the first `length` bytes of a file."""
+    try:
+        size = file.stat().st_size
+        good = whole(file, 0, min(size, length))
+    except FileNotFoundError:
+        return Damage(file.name, 0, length, "is missing") if length else None
+    except OSError as error:
+        return Damage(file.name, 0, length, f"cannot be read ({error.strerror})")
+    if good >= length:
+        return None
+    return Damage(file.name, good, length - good, "ends" if good == size else "is damaged")
+
+
+def log_name(number: int) -> str:
+    return f"{number:06}.log"
 
 
 def _number(manifest: str) -> int:

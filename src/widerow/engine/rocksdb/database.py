@@ -33,7 +33,8 @@ from rocksdict import (
 )
 
 from widerow.engine.port import TableSize
-from widerow.engine.rocksdb.check import may_create
+from widerow.engine.rocksdb.check import check_files, may_create
+from widerow.engine.rocksdb.durable import Durable
 from widerow.engine.rocksdb.families import is_windowed
 from widerow.engine.rocksdb.faults import fault, table_file
 from widerow.engine.rocksdb.ledger import Ledger
@@ -110,8 +111,11 @@ class Database:
     def _open(self) -> None:
         self._families: dict[str, Rdict] = {}
         self._handles: dict[str, ColumnFamily] = {}
-        if may_create(self.path, self._ledger.read()):
+        claim = self._ledger.read()
+        if may_create(self.path, claim):
             self._ledger.write("", 0, {}, sync=True)
+        else:
+            check_files(self.path, claim)
         try:
             names = Rdict.list_cf(str(self.path)) if (self.path / "CURRENT").exists() else ["default"]
             self._db = Rdict(str(self.path), self._options(""), {n: self._options(n) for n in names})
@@ -120,7 +124,7 @@ class Database:
         for name in names:
             self._attach(name)
         self._is_open = True
-        self._ledger.write((self.path / "CURRENT").read_text().strip(), 0, {}, sync=True)
+        self._durable = Durable(self.path, self._ledger, self._least_log())
 
     def _attach(self, name: str) -> None:
         self._families[name] = self._db.get_column_family(name)
@@ -248,6 +252,7 @@ class Database:
             batch.put(_LAST_US, version_us.to_bytes(8, "big"), self.handle(_CLOCK))
         with self._reporting():
             self._db.write(batch)
+            self._durable.note_write(self._least_log)
         self._kept_version_us = version_us
         self.writes += 1
         self._written += 1
@@ -268,7 +273,9 @@ class Database:
         target = self._written
         try:
             with self._reporting(), self.reading():
+                lengths = self._durable.lengths()
                 self._db.flush_wal(True)
+                self._durable.claim(lengths)
         except BaseException:
             with self._sync:
                 self._syncing, self._failed = False, max(self._failed, target)
@@ -288,6 +295,9 @@ class Database:
     def _check_not_failed(self, ticket: int) -> None:
         if self._failed >= ticket:
             raise Unavailable("the log could not be synced to disk; nothing of this write is acknowledged")
+
+    def _least_log(self) -> int:
+        return int(self._db.property_int_value("rocksdb.min-log-number-to-keep") or 0)
 
     def drop(self, name: str) -> int:
         """Drop a column family and its files. Inside `writing`. Gives the bytes it had on disk."""
@@ -358,6 +368,7 @@ class Database:
         self._handles.clear()
         with contextlib.suppress(Exception):  # a spoilt handle may complain; the log has everything acknowledged
             self._db.close()
+        self._durable.close()
 
     def close(self) -> None:
         with self._write_lock, self._gate:
@@ -365,8 +376,10 @@ class Database:
                 return
             self._gate.wait_for(lambda: not self._readers)
             self._closed = True
+            lengths = self._durable.lengths()
             with contextlib.suppress(Exception):
                 self._db.flush_wal(True)
+                self._durable.claim(lengths)
             self._release()
             self._ledger.close()
 
