@@ -8,6 +8,7 @@ import resource
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any
@@ -22,6 +23,7 @@ from widerow.cli.connect import Where, connect, resolve, store_folder
 from widerow.cli.failure import Failed, Misused
 from widerow.cli.session import ConfigOption, JsonOption, ServerOption, StoreOption, TokenOption
 from widerow.model.errors import ConfigError, WiderowError
+from widerow.model.store import is_made
 from widerow.model.times import SECOND, SystemClock, parse_rfc3339
 
 SYNCS = 20
@@ -37,6 +39,14 @@ def doctor(
     token: TokenOption = None,
     store: StoreOption = None,
     config: ConfigOption = None,
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss",
+            help="Open a damaged embedded store without what cannot be read, after a copy was kept beside it.",
+            show_default=False,
+        ),
+    ] = False,
     as_json: JsonOption = False,
     confirm_clock: Annotated[
         bool, typer.Option("--confirm-clock", help="Say that the clock is right, so that data expires again.")
@@ -54,6 +64,8 @@ def doctor(
     except ConfigError as error:
         found = [Check("configuration", Verdict.FAIL, str(error), "correct that setting")]
     else:
+        if accept_loss:
+            _accept_loss(where)
         found = list(_examine(where, confirm_clock=confirm_clock))
     counts = {verdict.value: sum(c.verdict is verdict for c in found) for verdict in Verdict}
     if as_json:
@@ -62,6 +74,21 @@ def doctor(
         output.emit_table(("check", "verdict", "found", "what to do"), [(c.name, c.verdict, c.found, c.todo) for c in found])
     if counts["fail"]:
         raise Failed(f"{counts['fail']} of {len(found)} checks failed", code="doctor")
+
+
+def _accept_loss(where: Where) -> None:
+    folder = store_folder(where.store) if where.store is not None else None
+    if folder is None or not is_made(folder):
+        raise Misused("--accept-loss is for a store on this machine", todo="give --store rocksdb:PATH")
+    from widerow.engine.open import rocks_settings  # noqa: PLC0415 - everything heavy hangs on these
+    from widerow.engine.rocksdb.accept_loss import accept_loss  # noqa: PLC0415
+
+    copy = folder.absolute()
+    copy = copy.with_name(f"{copy.name}-damaged-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
+    lost = accept_loss(folder, copy, rocks_settings(where.config))
+    for sentence in lost:
+        output.note(f"lost: {sentence}")
+    output.note(f"what was damaged is kept in {copy}" if lost else "the store can be opened; nothing was changed")
 
 
 def _examine(where: Where, *, confirm_clock: bool = False) -> Iterator[Check]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from typing import TYPE_CHECKING
 
 from widerow.config import Bigtable, Cassandra, Config
 from widerow.engine.memory import MemoryEngine
@@ -11,28 +12,36 @@ from widerow.model.errors import ConfigError
 from widerow.model.store import RESTORING, Embedded, OnBigtable, OnCassandra, parse_store
 from widerow.model.times import Clock
 
+if TYPE_CHECKING:
+    from widerow.engine.rocksdb import RocksSettings
+
 
 def open_engine(config: Config, clock: Clock) -> Engine:
     """The engine of `store.url`."""
     place = parse_store(config.store.url)
     if isinstance(place, Embedded):
-        from widerow.engine.rocksdb import RocksEngine, RocksSettings  # noqa: PLC0415
+        from widerow.engine.rocksdb import RocksEngine  # noqa: PLC0415
 
         if (place.path / RESTORING).exists():
             raise ConfigError(
                 f"a restore into {place.path} is not finished: run the same `widerow restore` again, or remove the folder"
             )
-        settings = RocksSettings(
-            cache_bytes=config.store.cache_mib << 20,
-            write_buffer_bytes=config.store.write_buffer_mib << 20,
-            reserve_bytes=config.store.reserve_mib << 20,
-        )
-        return RocksEngine(place.path, clock=clock, settings=settings)
+        return RocksEngine(place.path, clock=clock, settings=rocks_settings(config))
     if isinstance(place, OnCassandra):
         return _cassandra(place, config.cassandra, clock)
     if isinstance(place, OnBigtable):
         return _bigtable(place, config.bigtable, clock)
     return MemoryEngine(clock)
+
+
+def rocks_settings(config: Config) -> RocksSettings:
+    from widerow.engine.rocksdb import RocksSettings  # noqa: PLC0415
+
+    return RocksSettings(
+        cache_bytes=config.store.cache_mib << 20,
+        write_buffer_bytes=config.store.write_buffer_mib << 20,
+        reserve_bytes=config.store.reserve_mib << 20,
+    )
 
 
 def _cassandra(place: OnCassandra, config: Cassandra, clock: Clock) -> Engine:

@@ -47,10 +47,10 @@ def may_create(folder: Path, claim: Claim | None) -> bool:
     if claim is None and not found:
         return True
     newest = max((name for name in found if name.startswith("MANIFEST-")), key=_number, default="")
-    todo = f"printf '{newest}\\n' > {folder / 'CURRENT'} makes CURRENT name the newest MANIFEST again; or " if newest else ""
+    todo = f"printf '{newest}\\n' > {folder / 'CURRENT'} makes CURRENT name the newest MANIFEST again. " if newest else ""
     raise Corrupt(
         f"{folder} held a store, and its file CURRENT is missing: {tables} table files, {logs} logs and "
-        f"{newest or 'no MANIFEST'} are left. Nothing was changed. {todo}restore it from a backup. "
+        f"{newest or 'no MANIFEST'} are left. Nothing was changed. {todo}{way_out(folder)}. "
         f"For a new store use another folder (or remove these files and {LEDGER})"
     )
 
@@ -58,10 +58,14 @@ def may_create(folder: Path, claim: Claim | None) -> bool:
 def check_files(folder: Path, claim: Claim | None) -> None:
     """`Corrupt`: something that was on the disk is not there any more."""
     if found := damage(folder, claim):
-        raise Corrupt(
-            f"{folder} is damaged and was not opened; nothing was changed: {described(found)}. Restore it from a backup, "
-            f"or give up what is lost: widerow doctor --store rocksdb:{folder} --accept-loss keeps a copy and opens the rest"
-        )
+        raise Corrupt(f"{folder} is damaged and was not opened; nothing was changed: {described(found)}. {way_out(folder)}")
+
+
+def way_out(folder: Path) -> str:
+    return (
+        f"Restore it from a backup, or give up what is lost: widerow doctor --store rocksdb:{folder} --accept-loss keeps a "
+        f"copy of what is damaged and opens the rest"
+    )
 
 
 def described(found: Sequence[Damage]) -> str:
@@ -81,18 +85,15 @@ def damage(folder: Path, claim: Claim | None) -> list[Damage]:
         return [Damage(manifest, 0, claim.manifest_bytes, "is missing")]
     if manifest == claim.manifest and (found := _cut(folder / manifest, claim.manifest_bytes)):
         return [found]
-    return list(_damaged_logs(folder, manifest, claim))
+    if not any(damaged_logs(folder, 0, claim)):  # a large MANIFEST takes a while to read
+        return []
+    return list(damaged_logs(folder, read_manifest(folder / manifest).least_log, claim))
 
 
-def _damaged_logs(folder: Path, manifest: str, claim: Claim) -> Iterator[Damage]:
-    needed: int | None = None
+def damaged_logs(folder: Path, least_log: int, claim: Claim) -> Iterator[Damage]:
+    """In order. Logs before `least_log` went into table files, and RocksDB deletes them."""
     for number, length in sorted(claim.logs.items()):
-        found = _cut(folder / log_name(number), length)
-        if found is None:
-            continue
-        if needed is None:  # only then: a large MANIFEST takes a while
-            needed = read_manifest(folder / manifest).least_log
-        if number >= needed:  # the others went into table files since, and RocksDB deletes them
+        if number >= least_log and (found := _cut(folder / f"{number:06}.log", length)):
             yield found
 
 
@@ -108,10 +109,6 @@ def _cut(file: Path, length: int) -> Damage | None:
     if good >= length:
         return None
     return Damage(file.name, good, length - good, "ends" if good == size else "is damaged")
-
-
-def log_name(number: int) -> str:
-    return f"{number:06}.log"
 
 
 def _number(manifest: str) -> int:

@@ -33,7 +33,7 @@ from rocksdict import (
 )
 
 from widerow.engine.port import TableSize
-from widerow.engine.rocksdb.check import check_files, may_create
+from widerow.engine.rocksdb.check import check_files, may_create, way_out
 from widerow.engine.rocksdb.durable import Durable
 from widerow.engine.rocksdb.families import is_windowed
 from widerow.engine.rocksdb.faults import fault, table_file
@@ -120,7 +120,8 @@ class Database:
             names = Rdict.list_cf(str(self.path)) if (self.path / "CURRENT").exists() else ["default"]
             self._db = Rdict(str(self.path), self._options(""), {n: self._options(n) for n in names})
         except Exception as error:  # rocksdict raises plain Exception
-            raise fault(error, self.path, f"cannot open {self.path}") from error
+            said = fault(error, self.path, f"cannot open {self.path}")
+            raise (Corrupt(f"{said}. {way_out(self.path)}") if isinstance(said, Corrupt) else said) from error
         for name in names:
             self._attach(name)
         self._is_open = True

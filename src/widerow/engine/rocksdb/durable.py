@@ -65,19 +65,19 @@ class Durable:
             self._ledger.write(self._manifest, self._manifest_whole, lengths, sync=sync)
         except OSError as error:  # an older claim is true as well
             if not self._told:
-                log.warning("the ledger of %s cannot be written: damage to the log may go unnoticed: %s", self._folder, error)
+                log.warning("the ledger of %s cannot be written, so damage may go unnoticed: %s", self._folder, error)
             self._told = True
 
     def _follow_manifest(self) -> None:
         """RocksDB syncs it by itself, perhaps a moment after it has grown: before a claim is made it is synced here."""
         try:
-            size = os.stat(self._folder / self._manifest).st_size if self._manifest else -1
+            size = (self._folder / self._manifest).stat().st_size if self._manifest else -1
         except FileNotFoundError:
             size = -1
         if size < 0:
             self._manifest = (self._folder / "CURRENT").read_text().strip()
             self._manifest_seen = self._manifest_whole = 0
-            size = os.stat(self._folder / self._manifest).st_size
+            size = (self._folder / self._manifest).stat().st_size
         if size == self._manifest_seen:
             return
         file = os.open(self._folder / self._manifest, os.O_RDONLY)

@@ -20,7 +20,7 @@ _LOCKED = re.compile(
 _CORRUPT = re.compile(r"(Corruption|IO error: No such file or directory): ")
 """A file that is missing is damage, as one is that cannot be read."""
 _FULL = re.compile(r"IO error: (.*: )?No space left on device", re.DOTALL)
-_TABLE_FILE = re.compile(r"\d+\.sst\b")
+_TABLE_FILE = re.compile(r"/(\d+\.sst)\b")
 
 
 def fault(error: Exception, folder: Path, doing: str) -> WiderowError:
@@ -37,5 +37,5 @@ def fault(error: Exception, folder: Path, doing: str) -> WiderowError:
 
 def table_file(error: BaseException) -> str | None:
     """The table file that an error is about."""
-    found = _TABLE_FILE.search(str(error).rpartition("/")[2])
-    return found[0] if found else None
+    found = _TABLE_FILE.search(str(error))
+    return found[1] if found else None

@@ -7,6 +7,7 @@ https://github.com/facebook/rocksdb/wiki/Write-Ahead-Log-File-Format
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from widerow.model.machine import peek64
 BLOCK = 32 << 10
 _AT_ONCE = 256 * BLOCK
 _HEAD = 7
+_FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+"""Types of records: which part of what was appended. 4 more: with the log's number."""
 _POLYNOMIAL = 0x82F63B78
 
 
@@ -68,7 +71,7 @@ def _good(data: Bytes, start: int, length: int) -> int:
         if at + _HEAD > length:
             return at
         kind = data[at + 6]
-        head = _HEAD + 4 if 5 <= kind <= 8 or kind == 11 or kind == 131 else _HEAD
+        head = _HEAD + 4 if 5 <= kind <= 8 or kind in (11, 131) else _HEAD
         size = head + int(data[at + 4]) + 256 * int(data[at + 5])
         if kind == 0 or size > left or at + size > length:
             return at
@@ -107,10 +110,38 @@ def records(file: Path) -> Iterator[bytes]:
         size, kind = int.from_bytes(content[at + 4 : at + 6], "little"), content[at + 6]
         head = _HEAD + 4 if 5 <= kind <= 8 else _HEAD
         parts += content[at + head : at + head + size]
-        if kind in (1, 4, 5, 8):  # whole, or the last part of one
+        if kind in (_FULL, _LAST, _FULL + 4, _LAST + 4):
             yield parts
             parts = b""
         at += head + size
+
+
+def append(file: Path, record: bytes) -> None:
+    """Put a record behind the others. What is not whole at the end goes."""
+    end = whole(file, 0, file.stat().st_size)
+    with file.open("r+b") as opened:
+        opened.truncate(end)
+        opened.seek(end)
+        first = True
+        while first or record:
+            left = BLOCK - end % BLOCK
+            if left < _HEAD:
+                opened.write(bytes(left))
+                end += left
+                continue
+            part, record = record[: left - _HEAD], record[left - _HEAD :]
+            kind = (_FULL if first else _LAST) if not record else (_FIRST if first else _MIDDLE)
+            end += opened.write(_record(kind, part))
+            first = False
+        opened.flush()
+        os.fsync(opened.fileno())
+
+
+def _record(kind: int, part: bytes) -> bytes:
+    covered = _padded(bytes([kind]) + part)
+    crc = _crc32c(covered.ctypes.data, 1 + len(part))
+    masked = ((crc >> 15 | crc << 17 & 0xFFFFFFFF) + 0xA282EAD8) & 0xFFFFFFFF
+    return masked.to_bytes(4, "little") + len(part).to_bytes(2, "little") + bytes([kind]) + part
 
 
 def _padded(content: bytes) -> Bytes:

@@ -28,18 +28,20 @@ class Manifest:
     """Logs of smaller numbers are not needed any more: RocksDB deletes them."""
     files: dict[int, dict[int, int]] = field(default_factory=dict)
     """By column family, its table files, each with its level."""
+    names: dict[int, str] = field(default_factory=lambda: {0: "default"})
+    """The column families."""
 
 
 def read_manifest(file: Path) -> Manifest:
     """As far as its records are whole."""
     state = Manifest()
     for record in records(file):
-        _apply(state, _Fields(record))
+        _apply(state, Fields(record))
     return state
 
 
-class _Fields:
-    """Reads an edit from front to back."""
+class Fields:
+    """Reads numbers and texts as RocksDB stores them, from front to back."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
@@ -54,29 +56,32 @@ class _Fields:
             if byte < 0x80:
                 return value
 
-    def skip_bytes(self) -> None:
+    def text(self) -> bytes:
         length = self.number()
         self.at += length
+        return self.data[self.at - length : self.at]
 
     def more(self) -> bool:
         return self.at < len(self.data)
 
 
-def _apply(state: Manifest, fields: _Fields) -> None:
-    family, dropped = 0, False
+def _apply(state: Manifest, fields: Fields) -> None:
+    family, name, dropped = 0, "", False
     deleted: list[int] = []
     added: dict[int, int] = {}
     while fields.more():
         tag = fields.number()
-        if tag in (_COMPARATOR, _FAMILY_ADDED) or tag & _MAY_BE_SKIPPED:
-            fields.skip_bytes()
+        if tag == _COMPARATOR or tag & _MAY_BE_SKIPPED:
+            fields.text()
+        elif tag == _FAMILY_ADDED:
+            name = fields.text().decode()
         elif tag == _LEAST_LOG:
             state.least_log = max(state.least_log, fields.number())
         elif tag in (_LOG, _NEXT_FILE, _LAST_SEQUENCE, _PREVIOUS_LOG, _MOST_FAMILY, _IN_GROUP):
             fields.number()
         elif tag == _COMPACT_CURSOR:
             fields.number()
-            fields.skip_bytes()
+            fields.text()
         elif tag == _DELETED_FILE:
             fields.number()
             deleted.append(fields.number())
@@ -93,18 +98,34 @@ def _apply(state: Manifest, fields: _Fields) -> None:
     if dropped:
         state.files.pop(family, None)
         return
+    if name:
+        state.names[family] = name
     files = state.files.setdefault(family, {})
     for number in deleted:
         files.pop(number, None)
     files |= added
 
 
-def _skip_file(fields: _Fields) -> None:
+def without(file: int, level: int, family: int) -> bytes:
+    """The edit that takes a table file out of a column family."""
+    return b"".join(map(_number, (_DELETED_FILE, level, file, _FAMILY, family)))
+
+
+def _number(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _skip_file(fields: Fields) -> None:
     """Size, smallest and largest key, their sequence numbers, and fields of its own."""
     fields.number()
-    fields.skip_bytes()
-    fields.skip_bytes()
+    fields.text()
+    fields.text()
     fields.number()
     fields.number()
     while fields.number() != _LAST_FIELD:
-        fields.skip_bytes()
+        fields.text()
