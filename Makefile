@@ -21,7 +21,7 @@ CACHES := .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run servers test test-rest test-all test-cluster test-year check format bench storm neighbour backup-drill clock crash crash-rollups crash-pipeline frozen mad-sensor fuzz dist lock clean
+.PHONY: help setup run servers test test-rest test-all test-cluster test-year check format bench storm neighbour backup-drill clock crash foul crash-rollups crash-pipeline frozen mad-sensor fuzz dist lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ clock: setup ## Set the clock ahead and back, by 90 s to 10 years, at a start an
 
 crash: setup ## Kill the server N times and look for lost or invented reports
 	$(BIN)/python -m tests.system.crash --cycles $(or $(N),100) $(ARGS)
+
+foul: setup ## Damage a store N times in table files, N in its log and N/4 files whole, and look for silent losses
+	$(BIN)/python -m tests.system.foul --tables $(or $(N),200) --logs $(or $(N),200) --files $(shell expr $(or $(N),200) / 4) $(ARGS)
 
 crash-rollups: setup ## Kill what rolls N times, at named points, and verify
 	$(BIN)/python -m tests.system.rollup_kills --cycles $(or $(N),50) $(ARGS)

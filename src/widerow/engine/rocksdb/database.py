@@ -105,6 +105,8 @@ class Database:
             self.first_version_us = self._version_us(before_us)
             """No version is stored that is greater."""
         except BaseException:
+            if self._is_open:
+                self._release()
             self._ledger.close()
             raise
 

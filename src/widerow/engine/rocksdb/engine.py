@@ -46,7 +46,11 @@ class RocksEngine:
         self.db = Database(path, settings or RocksSettings())
         self.clock = versions = StoreClock(clock, self.db.first_version_us)
         self.db.last_version_us = lambda: versions.last_us
-        self._tables = self._stored_tables()
+        try:
+            self._tables = self._stored_tables()
+        except BaseException:
+            self.db.close()
+            raise
         self._known = append.KnownShapes()
         self._conditional = threading.Lock()
 
