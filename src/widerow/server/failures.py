@@ -152,7 +152,7 @@ def influx(status: int, error: WiderowError) -> Any:
 def told(error: WiderowError) -> WiderowError:
     """What a caller may read of an error. Requests that fail of the same error share its id, and one line of the log."""
     if isinstance(error, Corrupt):
-        log.error("a request met damage: %s", error)
+        log.error("a request met damage: %s", str(error))
         return Corrupt("stored bytes are not what was written; the server's log names them")
     if not isinstance(error, StoreUnavailable):
         return error

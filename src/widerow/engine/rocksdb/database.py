@@ -217,8 +217,8 @@ class Database:
         if file is None:
             return fault(error, self.path, f"cannot read {self.path}")
         if file not in self.damage:
-            self.damage[file] = str(error)
-            log.error("%s of %s cannot be read: %s", file, self.path, error)
+            self.damage[file] = str(error)  # no more of it is kept: its traceback holds iterators, and they the store
+            log.error("%s of %s cannot be read: %s", file, self.path, str(error))
         return Corrupt(f"{file} of {self.path} cannot be read: {error}")
 
     # -- writing
@@ -322,7 +322,7 @@ class Database:
             raise
         except Exception as error:
             self._healthy = False
-            log.warning("rocksdb: %s", error)
+            log.warning("rocksdb: %s", str(error))
             said = fault(error, self.path, "rocksdb")
             if not isinstance(said, Corrupt):
                 raise said from error
