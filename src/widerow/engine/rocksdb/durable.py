@@ -6,6 +6,7 @@ where a record does.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -30,7 +31,8 @@ class Durable:
         still = {number: length for number, length in claimed.logs.items() if number >= least_log} if claimed else {}
         self._lengths = still
         self._newest, self._file = 0, -1
-        self._manifest, self._manifest_seen, self._manifest_whole = "", 0, 0
+        self._manifest, self._manifest_file = "", -1
+        self._manifest_seen = self._manifest_whole = 0
         self._told = False
         self._look(least_log)
         self.claim(still, sync=True)
@@ -48,8 +50,9 @@ class Durable:
             for entry in entries:
                 name = _LOG.fullmatch(entry.name)
                 if name and int(name[1]) >= least_log:
-                    found[int(name[1])] = entry.stat().st_size
-        self.close()
+                    with contextlib.suppress(FileNotFoundError):  # RocksDB has just ceased to need it
+                        found[int(name[1])] = entry.stat().st_size
+        self._close_log()
         self._newest = max(found)
         self._file = os.open(self._folder / f"{self._newest:06}.log", os.O_RDONLY)
         self._lengths = found
@@ -70,25 +73,27 @@ class Durable:
 
     def _follow_manifest(self) -> None:
         """RocksDB syncs it by itself, perhaps a moment after it has grown: before a claim is made it is synced here."""
-        try:
-            size = (self._folder / self._manifest).stat().st_size if self._manifest else -1
-        except FileNotFoundError:
-            size = -1
-        if size < 0:
+        if self._manifest_file < 0 or not (now := os.fstat(self._manifest_file)).st_nlink:  # there is a newer one
+            self._close_manifest()
             self._manifest = (self._folder / "CURRENT").read_text().strip()
+            self._manifest_file = os.open(self._folder / self._manifest, os.O_RDONLY)
             self._manifest_seen = self._manifest_whole = 0
-            size = (self._folder / self._manifest).stat().st_size
-        if size == self._manifest_seen:
-            return
-        file = os.open(self._folder / self._manifest, os.O_RDONLY)
-        try:
-            self._manifest_whole = whole(self._folder / self._manifest, self._manifest_whole, size)
-            os.fsync(file)
-        finally:
-            os.close(file)
-        self._manifest_seen = size
+            now = os.fstat(self._manifest_file)
+        if now.st_size != self._manifest_seen:
+            self._manifest_whole = whole(self._folder / self._manifest, self._manifest_whole, now.st_size)
+            os.fsync(self._manifest_file)
+            self._manifest_seen = now.st_size
 
     def close(self) -> None:
+        self._close_log()
+        self._close_manifest()
+
+    def _close_manifest(self) -> None:
+        if self._manifest_file >= 0:
+            os.close(self._manifest_file)
+            self._manifest_file = -1
+
+    def _close_log(self) -> None:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
