@@ -10,19 +10,23 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from widerow.admit.hot import HotDevices
 from widerow.catalog.catalog import Catalog
 from widerow.catalog.series import series_in
 from widerow.engine.port import Engine
 from widerow.engine.rows import Rows
+from widerow.model.names import Coded
 from widerow.model.tenant import Tenant
-from widerow.model.times import DAY, Clock, TimeSpan
+from widerow.model.times import DAY, HOUR, Clock, TimeSpan
 from widerow.ops.counters import Counters
 from widerow.ops.recurring import Recurring, tried
 from widerow.pipeline.dead_letters import DeadLetters
 from widerow.rollup.pyramid import Pyramid
-from widerow.schema.rollups import DAYS, HOURS
+from widerow.schema.rollups import DAYS, DIRTY, DIRTY_DAYS, HOURS
 from widerow.schema.shards import SHARDS
+from widerow.schema.table import Table
 from widerow.telemetry.erasure import EVER, Mark
 from widerow.telemetry.store import Telemetry
 from widerow.usage.record import Recorder
@@ -31,7 +35,9 @@ from widerow.usage.storage import StorageUse
 
 log = logging.getLogger(__name__)
 
-_LEARN_AT_ONCE = 512
+_LEARN_AT_ONCE, _SILENT_AT_ONCE = 512, 16
+"""Devices whose rollups of a month are in memory at a time; and of those that sent nothing for a month, all of theirs."""
+_LATELY_US = 32 * DAY
 _NOT_KEPT = "housekeeping failed, and is tried again"
 
 
@@ -139,23 +145,56 @@ class Housekeeping:
     # -- series
 
     def learn_series(self) -> None:
-        """Look up what tenants have whose series are limited from now on: of the last month, and of what is rolled today."""
+        """Look up what tenants have stored whose series are limited from now on."""
         for name in self._catalog.series.unlearned():
             tenant = self._catalog.tenants.find(name)
             if tenant is not None:
-                self._catalog.series.learn(name, self._rolled_lately(tenant))
+                self._catalog.series.learn(name, self._stored(tenant))
 
     def count_series(self, tenant: Tenant) -> int:
-        """How many series a tenant has. Where nobody counts them, all that was rolled lately is read for it."""
+        """How many series a tenant has. Where nobody counts them, what is stored is read for it."""
         counted = self._catalog.series.count(tenant)
-        return series_in(self._rolled_lately(tenant)) if counted is None else counted
+        return series_in(self._stored(tenant)) if counted is None else counted
 
-    def _rolled_lately(self, tenant: Tenant) -> Iterator[Rows]:
-        now_us = self._clock.now_us()
+    def _stored(self, tenant: Tenant) -> Iterator[Rows]:
+        """Rows with the metrics of devices as cells: of reports that are not rolled, of hours that no day has yet, and of the
+        days of the last month; of a device that has none of these, of all its days. What is rolled meanwhile is found further
+        up, in this order.
+        """
+        read, now_us = self._pyramid.rollups.read, self._clock.now_us()
         for shard in range(SHARDS):
+            there: set[str] = set()
+            for hour_us, some in self._marked(tenant, DIRTY, shard):
+                there.update(some)
+                yield from self._telemetry.read_many(tenant, some, TimeSpan(hour_us, hour_us + HOUR), first=True)
+            for day_us, some in self._marked(tenant, DIRTY_DAYS, shard):
+                there.update(some)
+                yield from read(tenant, some, HOURS, TimeSpan(day_us, day_us + DAY))
             for chunk in self._catalog.devices.names_of_shard(tenant.name, shard):
-                names = chunk.to_list()
-                for start in range(0, len(names), _LEARN_AT_ONCE):
-                    some = names[start : start + _LEARN_AT_ONCE]
-                    for level, back_us in ((DAYS, 32 * DAY), (HOURS, 2 * DAY)):
-                        yield from self._pyramid.rollups.read(tenant, some, level, TimeSpan(now_us - back_us, now_us + DAY))
+                for some in _some(chunk.to_list()):
+                    for rows in read(tenant, some, DAYS, TimeSpan(now_us - _LATELY_US, now_us + DAY)):
+                        there.update(_devices(rows).to_list())
+                        yield rows
+                    for silent in _some([name for name in some if name not in there], _SILENT_AT_ONCE):
+                        yield from read(tenant, silent, DAYS, TimeSpan(0, now_us + DAY))
+
+    def _marked(self, tenant: Tenant, table: Table, shard: int) -> Iterator[tuple[int, list[str]]]:
+        """The windows that are to be rolled, with their devices, some of these at a time."""
+        found: dict[int, list[str]] = {}
+        for rows in self._engine.scan(table, [(tenant.name, shard)]):
+            start_us = np.asarray(rows.keys[table.clustering[0].name]).tolist()
+            for name, at_us in zip(_devices(rows).to_list(), start_us, strict=True):
+                found.setdefault(at_us, []).append(name)
+        for at_us, names in found.items():
+            for some in _some(names):
+                yield at_us, some
+
+
+def _devices(rows: Rows) -> Coded:
+    device = rows.keys["device_id"]
+    assert isinstance(device, Coded)
+    return device
+
+
+def _some(names: list[str], most: int = _LEARN_AT_ONCE) -> Iterator[list[str]]:
+    yield from (names[start : start + most] for start in range(0, len(names), most))

@@ -166,8 +166,10 @@ class Telemetry:
         metrics: Sequence[str] | None = None,
         beyond_us: int = 0,
         between: Callable[[int], None] = lambda _: None,
+        first: bool = False,
     ) -> list[Rows]:
         """Live rows of many devices, all at once: for spans of an hour or so. `beyond_us`: so much beyond the retention.
+        `first`: see `Engine.scan`.
 
         That is the one they are on disk for: what a tenant may still be shown of them is for who asks. `between` is told
         of each piece how many rows it has, as it is read, and may raise, or wait for whoever has precedence.
@@ -181,7 +183,7 @@ class Telemetry:
         found = []
         for (table, part), keys in wanted.items():
             within = Span(part.start_us, part.stop_us)
-            for chunk in self._engine.scan(table, list(dict.fromkeys(keys)), within, columns=metrics):
+            for chunk in self._engine.scan(table, list(dict.fromkeys(keys)), within, columns=metrics, first=first):
                 rows = drop_erased_rows(marks, chunk)
                 if len(rows):
                     found.append(rows)
