@@ -46,7 +46,7 @@ def check_outages(begin: Callable[[], None], end: Callable[[], None]) -> None:
     try:
         engine.apply([SPARSE])
         writer.start()
-        writer.goes_on(10)
+        writer.goes_on(60)  # the first write compiles kernels
         before_kib = resident_kib()
         for _ in range(2):
             failed = len(writer.failures_s)
