@@ -37,7 +37,7 @@ def test_a_node_that_hangs_and_dies_costs_time_and_nothing_else(server: Cassandr
     try:
         engine.apply([SPARSE])
         writer.start()
-        writer.goes_on(10)
+        writer.goes_on(60)
         before_kib = resident_kib()
 
         server.pause()
