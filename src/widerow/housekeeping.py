@@ -157,9 +157,10 @@ class Housekeeping:
         return series_in(self._stored(tenant)) if counted is None else counted
 
     def _stored(self, tenant: Tenant) -> Iterator[Rows]:
-        """Rows with the metrics of devices as cells: of reports that are not rolled, of hours that no day has yet, and of the
-        days of the last month; of a device that has none of these, of all its days. What is rolled meanwhile is found further
-        up, in this order.
+        """Rows with the metrics of devices as cells: of reports that are not rolled, of hours that no day has yet, of the
+        days of the last month; and of a device that has none of these, of all its days.
+
+        In this order: what is rolled meanwhile is found further up.
         """
         read, now_us = self._pyramid.rollups.read, self._clock.now_us()
         for shard in range(SHARDS):
