@@ -33,6 +33,18 @@ class Http:
     port: int = _setting(8080, "Port to listen on; 0 picks a free one.", low=0, high=65535)
     max_body_mib: int = _setting(32, "Largest request body, before and after decompression.", low=1, high=1024)
     body_timeout_s: int = _setting(30, "Longest pause within a request body; then it is given up.", low=1, high=3600)
+    max_connections: int = _setting(
+        10_000,
+        "Connections over TCP that may be open, and no more than half of the files that may be.",
+        low=1,
+        high=1_000_000,
+    )
+    max_connections_per_address: int = _setting(
+        0,
+        "The same of one address; 0: any number. Not with a proxy in front, whose address is that of all.",
+        low=0,
+        high=1_000_000,
+    )
     max_points: int = _setting(
         100_000, "Most points in one answer; ask for the rest with its cursor.", low=1, high=10_000_000
     )

@@ -66,6 +66,22 @@ class NotAcceptable(Rejected):
     code = "not-acceptable"
 
 
+class HeadTooLarge(Rejected):
+    """The head of a request, or the trailers behind its body, are larger than any need be."""
+
+    code = "headers-too-large"
+
+    @classmethod
+    def of(cls, max_bytes: int, max_lines: int) -> HeadTooLarge:
+        return cls(f"URL and headers, or trailers, may have {max_bytes >> 10} KiB and {max_lines} lines: send fewer")
+
+
+class HeadTimeout(Stalled):
+    """The head of a request did not come in time."""
+
+    code = "header-timeout"
+
+
 class PreconditionFailed(Conflict):
     """`If-Match` names another revision than the one that is stored."""
 
@@ -80,6 +96,7 @@ STATUSES: tuple[tuple[type[WiderowError], int], ...] = (
     (Conflict, 409),
     (TooLarge, 413),
     (Unsupported, 415),
+    (HeadTooLarge, 431),
     (QuotaExceeded, TOO_MUCH),
     (Rejected, 400),
     (Stalled, 408),

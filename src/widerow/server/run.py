@@ -27,6 +27,7 @@ from widerow.config import Http
 from widerow.model.errors import ConfigError
 from widerow.server.app import App
 from widerow.server.call import Front
+from widerow.server.connection import Connection, Door, connection_class
 from widerow.server.rates import Rates
 from widerow.server.routes import ROUTES
 from widerow.server.table import Route
@@ -135,9 +136,12 @@ async def _serve(
     on_ready: Callable[[str], None],
     stop: threading.Event,
 ) -> None:
-    http = front.service.config.http
-    servers = [_Server(_config(app, None if local else http)) for app, (_, local) in zip(apps, listeners, strict=True)]
-    loop = asyncio.get_running_loop()
+    http, loop = front.service.config.http, asyncio.get_running_loop()
+    door = Door(http, loop)
+    servers = [
+        _Server(_config(app, connection_class(door, exempt=local), None if local else http))
+        for app, (_, local) in zip(apps, listeners, strict=True)
+    ]
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
@@ -188,12 +192,12 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _config(app: App, tls: Http | None) -> uvicorn.Config:
+def _config(app: App, connection: type[Connection], tls: Http | None) -> uvicorn.Config:
     """`tls`: with the certificate of this, if it names one."""
     return uvicorn.Config(
         app,
         loop="none",
-        http="httptools",
+        http=connection,
         ws="none",
         interface="asgi3",
         lifespan="off",
