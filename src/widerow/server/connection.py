@@ -19,7 +19,7 @@ from collections import Counter
 from http import HTTPStatus
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from widerow.config import Http
 from widerow.model.errors import Overloaded, WiderowError
@@ -171,8 +171,8 @@ class Connection(HttpToolsProtocol):
         """Answer and close; or close alone, where an answer has begun."""
         if self.transport.is_closing():
             return
-        has_begun = self.cycle and self.cycle.response_started and not self.cycle.response_complete
-        if not has_begun:
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.response_complete or not cycle.response_started:
             failed = failure(error)
             headers = [*self.server_state.default_headers, *failed.headers]
             if not any(name == b"connection" for name, _ in headers):
