@@ -72,6 +72,7 @@ EXAMPLES = {
     "POST /v1/admin/tokens": Example("/v1/admin/tokens", {"role": "read"}),
     "DELETE /v1/admin/tokens/{id}": Example("/v1/admin/tokens/{id}"),
     "POST /v1/admin/erase": Example("/v1/admin/erase", {"metric": "{metric}", "start": 0, "end": "now"}),
+    "POST /v1/admin/clock": Example("/v1/admin/clock"),
     "GET /v1/admin/audit": Example("/v1/admin/audit"),
     "GET /v1/admin/backup": Example("/v1/admin/backup"),
     "POST /v1/admin/backup": Example("/v1/admin/backup", {"to": "/dev/null/backups"}),
