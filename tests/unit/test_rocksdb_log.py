@@ -11,9 +11,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from widerow.cli.main import app
 from widerow.engine.contract import START_US, sparse_rows
 from widerow.engine.contract.tables import FIXED, SPARSE, V1, A
 from widerow.engine.rocksdb import RocksEngine, RocksSettings
@@ -230,6 +233,23 @@ def test_nothing_is_given_up_of_a_store_that_is_whole_or_open(store: Path) -> No
     with pytest.raises(ConfigError, match="open in another process"):
         accept_loss(store, copy, SETTINGS)
     engine.close()
+
+
+def test_doctor_fails_on_a_damaged_store_and_opens_it_when_told_to(store: Path) -> None:
+    def doctor(*options: str) -> tuple[dict[str, str], str]:
+        done = CliRunner().invoke(app, ["doctor", "--store", f"rocksdb:{store}", "--json", *options])
+        return {check["name"]: check["verdict"] for check in msgspec.json.decode(done.stdout)["checks"]}, done.stderr
+
+    damaged = logs(store)[-1].name
+    flip(store / damaged)
+    verdicts, said = doctor()
+    assert verdicts["store"] == "fail"
+    assert "lost" not in said
+    verdicts, said = doctor("--accept-loss")
+    assert verdicts["store"] == "ok"
+    assert f"lost: {damaged} is damaged at offset" in said
+    (copy,) = store.parent.glob("store-damaged-*")
+    assert f"kept in {copy}" in said
 
 
 # -- and nothing else is
