@@ -21,7 +21,7 @@ from widerow.engine.contract import START_US, sparse_rows
 from widerow.engine.contract.tables import FIXED, SPARSE, V1, A
 from widerow.engine.rocksdb import RocksEngine, RocksSettings
 from widerow.engine.rocksdb.accept_loss import accept_loss
-from widerow.engine.rocksdb.ledger import LEDGER, read_claim
+from widerow.engine.rocksdb.ledger import LEDGER, Claim, Ledger
 from widerow.engine.rocksdb.log_format import BLOCK, append, records, whole
 from widerow.engine.rocksdb.manifest import read_manifest
 from widerow.engine.rows import rows_of
@@ -78,6 +78,14 @@ def store(killed: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "store"
     shutil.copytree(killed, folder)
     return folder
+
+
+def read_claim(folder: Path) -> Claim | None:
+    ledger = Ledger(folder)
+    try:
+        return ledger.read()
+    finally:
+        ledger.close()
 
 
 def logs(folder: Path) -> list[Path]:

@@ -52,7 +52,8 @@ class Ledger:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._file)
-            raise is_open_elsewhere(folder) from error
+            held = isinstance(error, BlockingIOError)
+            raise (is_open_elsewhere(folder) if held else StoreUnavailable(f"cannot lock {folder}: {error}")) from error
         if os.fstat(self._file).st_size < 2 * _SLOT_BYTES:  # claims are then made on a full disk as well
             with contextlib.suppress(OSError):
                 os.posix_fallocate(self._file, 0, 2 * _SLOT_BYTES)
@@ -73,18 +74,6 @@ class Ledger:
 
     def close(self) -> None:
         os.close(self._file)
-
-
-def read_claim(folder: Path) -> Claim | None:
-    """The claim of a store that this process has not opened."""
-    try:
-        file = os.open(folder / LEDGER, os.O_RDONLY)
-    except FileNotFoundError:
-        return None
-    try:
-        return _newest(file)
-    finally:
-        os.close(file)
 
 
 def is_open_elsewhere(folder: Path) -> ConfigError:
