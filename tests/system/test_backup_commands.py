@@ -112,6 +112,18 @@ def test_the_state_shows_progress_and_one_backup_runs_at_a_time(
     assert (state["state"], state["last_error"]["code"]) == ("idle", "stopped")
 
 
+def test_a_damaged_backup_is_named_and_the_others_are_listed(tmp_path: Path) -> None:
+    store, dest = f"rocksdb:{tmp_path / 'store'}", tmp_path / "backups"
+    assert invoked("tenant", "create", "acme", "--store", store).exit_code == 0
+    said("backup", dest, "--store", store)
+    said("backup", dest, "--store", store)
+    (dest / "backups" / "000001.json").write_text("{}")
+    listed = invoked("backup", "--list", dest, "--json")
+    assert listed.exit_code == 1
+    assert "000001.json" in listed.stderr
+    assert [backup["number"] for backup in json.loads(listed.stdout)["backups"]] == [2]
+
+
 def test_a_relative_folder_is_refused_by_the_route(local: httpx.Client) -> None:
     assert local.post("/v1/admin/backup", json={"to": "backups"}).status_code == 400
 

@@ -325,6 +325,17 @@ def test_a_manifest_that_was_changed_is_refused(store: Opened, dest: BackupFolde
         dest.manifest()
 
 
+def test_a_damaged_manifest_keeps_no_backup_from_being_made(store: Opened, dest: BackupFolder, tmp_path: Path) -> None:
+    write(store, "press-1", 1)
+    first = back_up(store, dest)
+    (dest.path / "backups" / "000001.json").write_bytes(b"{}")
+    assert back_up(store, dest).number == 2
+    assert all(dest.has(file) for file in first.files.values())  # nobody knows what it had
+    restored(dest, tmp_path / "copy")
+    with Opened(tmp_path / "copy") as copy:
+        assert values(copy, "press-1") == [1]
+
+
 def test_a_backup_that_is_not_there_is_named(dest: BackupFolder) -> None:
     with pytest.raises(NotFound):
         dest.manifest()
@@ -525,3 +536,13 @@ def test_a_ledger_that_was_changed_is_not_believed(store: Opened, dest: BackupFo
     with pytest.raises(Corrupt):
         restored(dest, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
+
+
+def test_a_damaged_ledger_is_written_anew_by_the_next_backup(store: Opened, dest: BackupFolder) -> None:
+    write(store, "press-1", 1)
+    back_up(store, dest)
+    store.delete_device("press-1")
+    dest.erased.write_bytes(dest.erased.read_bytes().replace(b"press-1", b"press-2"))
+    back_up(store, dest)
+    assert [erased.mark["device_id"] for erased in Ledger(dest.erased).read()[0]] == ["press-1"]
+    assert dest.erased.with_name("erased.log.damaged").exists()

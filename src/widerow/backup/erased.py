@@ -8,6 +8,7 @@ Rule 3: nothing is begun here: a folder that is not there, as on a disk that is 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ from widerow.model.times import MS
 from widerow.schema.tables import ERASED
 from widerow.telemetry.erasure import mark_of
 from widerow.telemetry.facts import FactLog
+
+log = logging.getLogger(__name__)
 
 _Identity: TypeAlias = tuple[str, frozenset[tuple[str, float | str]]]
 
@@ -80,8 +83,16 @@ class Ledger:
             os.fsync(file.fileno())
 
     def bring_up(self, engine: Engine, now_us: int) -> None:
-        """Add what the store has erased and the ledger does not know."""
-        known = {erased.identity for erased in self.read()[0]}
+        """Add what the store has erased and the ledger does not know. A ledger that is damaged is put aside, and begun anew:
+        the store knows all that is in it.
+        """
+        try:
+            known = {erased.identity for erased in self.read()[0]}
+        except Corrupt as error:
+            log.warning("%s; it is written anew", error)
+            self._path.replace(self._path.with_name(f"{self._path.name}.damaged"))
+            self._path.touch(mode=0o600)
+            known = set()
         self.add([erased for erased in erased_in(engine) if erased.identity not in known], now_us)
 
 

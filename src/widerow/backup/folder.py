@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ import msgspec
 
 from widerow.model.errors import Conflict, Corrupt, NotFound, Unavailable
 from widerow.ops.folders import make_private
+
+log = logging.getLogger(__name__)
 
 FORMAT = 1
 _CHUNK_BYTES = 1 << 20
@@ -100,7 +103,10 @@ class BackupFolder:
             self.erased.touch(mode=0o600)
             write_whole(self._owner, msgspec.json.encode(_Owner(FORMAT, store)))
             sync_folder(self.path)
-        owner = msgspec.json.decode(self._owner.read_bytes(), type=_Owner)
+        try:
+            owner = msgspec.json.decode(self._owner.read_bytes(), type=_Owner)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Corrupt(f"{self._owner} cannot be read: {error}") from None
         if owner.store != store:
             raise Conflict(f"{self.path} holds the backups of another store: give each store a folder of its own")
 
@@ -145,7 +151,12 @@ class BackupFolder:
         return manifest
 
     def newest(self) -> Manifest | None:
-        return self.manifest() if self.numbers() else None
+        """None: there is none, or it cannot be read."""
+        try:
+            return self.manifest() if self.numbers() else None
+        except Corrupt as error:
+            log.warning("%s", error)
+            return None
 
     def publish(self, manifest: Manifest) -> None:
         """From here on the backup is one."""
@@ -164,8 +175,15 @@ class BackupFolder:
         return gone
 
     def sweep(self) -> None:
-        """Remove objects that no backup has: those of backups that are gone, and of runs that were killed."""
-        wanted = {file.sha256 for number in self.numbers() for file in self.manifest(number).files.values()}
+        """Remove objects that no backup has: those of backups that are gone, and of runs that were killed.
+
+        None goes while there is a manifest that cannot be read: nobody knows which are its own.
+        """
+        try:
+            wanted = {file.sha256 for number in self.numbers() for file in self.manifest(number).files.values()}
+        except Corrupt as error:
+            log.warning("%s; until it is removed all objects are kept", error)
+            return
         for entry in list(self._objects.iterdir()):
             if entry.name not in wanted:
                 entry.unlink()

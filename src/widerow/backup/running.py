@@ -172,7 +172,7 @@ class Backups:
             finally:
                 self._remove_links()
             manifest = Manifest(
-                number=before.number + 1 if before else 1,
+                number=max(folder.numbers(), default=0) + 1,
                 store=known.store,
                 mark_us=mark_us,
                 finished_us=self._clock.now_us(),

@@ -14,6 +14,7 @@ from widerow.cli.api import Api
 from widerow.cli.connect import connect, load_config, resolve, store_folder
 from widerow.cli.failure import Failed, Misused
 from widerow.cli.session import ConfigOption, JsonOption, StoreOption
+from widerow.model.errors import Corrupt
 
 if TYPE_CHECKING:
     from widerow.backup.folder import BackupFolder, Manifest
@@ -58,8 +59,7 @@ def backup(
     if listing:
         if keep is not None:
             raise Misused("--list takes no backup and removes none: leave out --keep")
-        listed = [backups.manifest(number) for number in backups.numbers()]
-        _show([_checked(backups, manifest, thorough=True) if verify else _shown(manifest) for manifest in listed], as_json)
+        _list(backups, verify, as_json)
         return
     where = resolve(server=None, token=None, store=store, config=config)
     if where.store is None:
@@ -77,6 +77,21 @@ def backup(
         if gone:
             output.note(f"removed {len(gone)} older ones")
     _show([shown], as_json)
+
+
+def _list(backups: BackupFolder, verify: bool, as_json: bool) -> None:
+    """All backups that are right; those that are not are named, and the command fails."""
+    good, bad = [], []
+    for number in backups.numbers():
+        try:
+            manifest = backups.manifest(number)
+            good.append(_checked(backups, manifest, thorough=True) if verify else _shown(manifest))
+        except Corrupt as error:
+            output.note(str(error))
+            bad.append(number)
+    _show(good, as_json)
+    if bad:
+        raise Failed(f"{len(bad)} of {len(good) + len(bad)} backups are damaged", code=Corrupt.code)
 
 
 def _followed(api: Api) -> int:
