@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -72,6 +73,7 @@ def test_kernels_are_kept_where_numba_is_told_to(package: Path, tmp_path: Path) 
     assert run(package, tmp_path / "named") == [20, 0]
     assert {path.name.partition("-")[0] for path in (tmp_path / "named").iterdir()} >= {"widerow.model.helper"}
     assert not (package.parent / "__pycache__" / "kernels").exists()
+    shutil.rmtree(package.parent / "__pycache__", ignore_errors=True)
     (package.parent / "__pycache__").write_text("a package that cannot be written to")
     assert run(package) == [20, 0]
     assert run(package) == [20, 1]
