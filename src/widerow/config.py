@@ -257,7 +257,9 @@ class Query:
     max_rows: int = _setting(
         10_000_000, "Most rows (reports, rollups) that one question may read.", low=1000, high=1_000_000_000
     )
-    max_answer_mib: int = _setting(64, "Largest answer to one question.", low=1, high=4096)
+    max_answer_mib: int = _setting(
+        64, "Largest answer to one question; memory on the way to it: eight times that, 256 MiB at least.", low=1, high=4096
+    )
     timeout_s: int = _setting(30, "Longest time that one question may take.", low=1, high=3600)
     at_once: int = _setting(4, "Requests that are worked on at once; one tenant has at most all but one.", low=1, high=256)
     long_at_once: int = _setting(

@@ -112,6 +112,7 @@ def query_settings(config: Config) -> QuerySettings:
     return QuerySettings(
         max_rows=limits.max_rows,
         max_answer_bytes=limits.max_answer_mib << 20,
+        max_work_bytes=max(8 * limits.max_answer_mib, 256) << 20,
         timeout_s=float(limits.timeout_s),
         readers=2 if is_shared(config.store.url) else 1,
     )

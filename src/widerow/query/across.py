@@ -25,7 +25,7 @@ from widerow.model.combine import in_order, united
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import TimeSpan
-from widerow.query.budget import Budget
+from widerow.query.budget import ENTRY_BYTES, Budget
 from widerow.query.stepped import AGGREGATES, Sources, Stepped, seconds_of, stepped
 from widerow.query.steps import Steps
 from widerow.rollup.aggregate import summary_of_raw
@@ -96,8 +96,11 @@ def across(
     metrics: Sequence[str] | None = None,
     groups: Ints | None = None,
     quantiles: bool = True,
+    answers: int = 0,
 ) -> Across:
-    """`groups`: the number of each device's group; None: all are one. Devices are distinct."""
+    """`groups`: the number of each device's group; None: all are one. Devices are distinct. `answers`: how many points of
+    the answer each entry becomes; 0: entries are merged further.
+    """
     group = np.zeros(len(devices), np.int64) if groups is None else groups
     order = in_key_order(devices, group)
     names = [devices[i] for i in order.tolist()]
@@ -111,6 +114,8 @@ def across(
             used[level] = used.get(level, 0) + rows
         missing |= dict.fromkeys(found.missing)
         merging.add(found, group_of, closed_before=group_of[last])
+        budget.points(answers * merging.entries)
+        budget.hold(ENTRY_BYTES * merging.entries)
     return merging.result(span, used, list(missing))
 
 
@@ -193,6 +198,10 @@ class _Merging:
         if closed:
             self._done.append(merged.take(np.arange(closed)))
         self._open = merged.take(np.arange(closed, len(merged.group))) if closed else merged
+
+    @property
+    def entries(self) -> int:
+        return sum(len(part.group) for part in (*self._done, self._open) if part is not None)
 
     def result(self, span: TimeSpan, used: Mapping[str, int], missing: Sequence[TimeSpan]) -> Across:
         parts = [part for part in (*self._done, self._open) if part is not None and len(part.group)]

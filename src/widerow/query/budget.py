@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from widerow.admit.cost import Meter
 from widerow.admit.question_slots import Slot
+from widerow.engine.rows import Rows
 from widerow.model.errors import QueryLimit, Unavailable
 from widerow.model.tenant import Tenant
 from widerow.model.times import Clock
@@ -23,15 +24,26 @@ POINT_BYTES = 32
 """What a point takes in an answer, at least: its time, its value and what is around them."""
 
 ROW_BYTES = 256
-"""What a row takes in memory while it is worked on, about."""
+"""What a row takes in memory while it is worked on, about; ..."""
+CELL_BYTES = 320
+"""... each of its cells; ..."""
+ENTRY_BYTES = 384
+"""... and the statistics of a metric in a step, with their sketch."""
 
 _TODO = "ask for a coarser step, a shorter span or fewer devices"
+
+
+def held_bytes(chunks: Iterable[Rows]) -> int:
+    """What rows take in memory while they are worked on, about."""
+    return sum(len(rows) * ROW_BYTES + len(rows.cells) * CELL_BYTES for rows in chunks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuerySettings:
     max_rows: int = 10_000_000
     max_answer_bytes: int = 64 << 20
+    max_work_bytes: int = 512 << 20
+    """Of memory, about, while the answer is worked out."""
     timeout_s: float = 30.0
     readers: int = 2
     """Threads that read for one question. Where the store is in this process one is as fast, and others wait less for it."""
@@ -58,7 +70,7 @@ class Budget:
         self._seconds, self._seconds_limit = settings.timeout_s, "query.timeout_s"
         if limits.query_seconds:
             self._seconds, self._seconds_limit = float(limits.query_seconds), "limits.query_seconds"
-        self._bytes, self.readers = settings.max_answer_bytes, settings.readers
+        self._bytes, self._work, self.readers = settings.max_answer_bytes, settings.max_work_bytes, settings.readers
         self._now_s, self._begun_s = now_s, now_s()
         self._lock = threading.Lock()
         self._stopped = False
@@ -84,26 +96,39 @@ class Budget:
         if rows > self._rows:
             raise QueryLimit(f"this may read {rows:,} rows", self._rows_limit, self._rows, rows, _TODO)
 
-    def spend(self, rows: int, *, held: int | None = None) -> None:
-        """So many rows were read; `held`: with those before that are still in memory. Also looks at the time."""
-        total = self._add(rows, rows if held is None else held)
+    def spend(self, rows: int, *, held_bytes: int | None = None) -> None:
+        """So many rows were read; `held_bytes`: of these and others that are still in memory. Also looks at the time."""
+        held_bytes = rows * ROW_BYTES if held_bytes is None else held_bytes
+        total = self._add(rows, held_bytes)
         if total > self._rows:
             raise QueryLimit(f"this reads more than {self._rows:,} rows", self._rows_limit, self._rows, total, _TODO)
+        self.hold(held_bytes)
         self.check()
+
+    def hold(self, size: int) -> None:
+        """So many bytes are in memory before there is an answer, or are about to be."""
+        if size > self._work:
+            raise QueryLimit(
+                f"on the way to an answer this takes {size >> 20:,} MiB of memory or more (at most {self._work >> 20:,})",
+                "query.max_answer_mib",
+                self._bytes >> 20,
+                -(-size // (1 << 20)),
+                "name the metrics, or " + _TODO,
+            )
 
     def count(self, rows: int) -> None:
         """The same for answers that are cut into pages, and never too large."""
-        self._add(rows, rows)
+        self._add(rows, rows * ROW_BYTES)
         self.check()
 
-    def _add(self, rows: int, held: int) -> int:
+    def _add(self, rows: int, held_bytes: int) -> int:
         with self._lock:
             self.read += rows
             total = self.read
         if self._meter is not None:
             self._meter.count(rows)
         if self._slot is not None:
-            self._slot.bytes = self._answer_bytes + held * ROW_BYTES
+            self._slot.bytes = self._answer_bytes + held_bytes
         return total
 
     def check(self) -> None:

@@ -19,7 +19,8 @@ from widerow.catalog.devices import Devices
 from widerow.catalog.match import Match
 from widerow.codec.fleet import FleetStats
 from widerow.engine.rows import Rows
-from widerow.model.arrays import Floats, Ints
+from widerow.model.arrays import Floats, Ints, lengths
+from widerow.model.batch import CellKind
 from widerow.model.device import Device
 from widerow.model.errors import Rejected
 from widerow.model.names import Coded, Names
@@ -27,7 +28,7 @@ from widerow.model.series import Reply
 from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import HOUR, TimeSpan
 from widerow.query.across import across
-from widerow.query.budget import Budget
+from widerow.query.budget import Budget, held_bytes
 from widerow.query.kept import Kept
 from widerow.query.question import DEFAULT_AGGREGATE, Question, question_of
 from widerow.query.run import series_of
@@ -44,6 +45,8 @@ FLEET_AGGREGATES = ("min", "max", "avg", "sum", "count", "stddev", "p50", "p95",
 
 _USED = "fleet"
 _ALL_SHARDS = frozenset(range(SHARDS))
+_RECORD_BYTES = 1024
+"""What a record of the fleet takes in memory until it is part of the answer, with its sketch: 1.4 KiB were measured."""
 _KEPT_HOURS = 1 + LEVELS.index(HOURS)
 
 
@@ -130,6 +133,7 @@ class _Asking:
         self._selection: _Selection | None = None
         self._used: dict[str, int] = {}
         self._missing: list[TimeSpan] = []
+        self._held_bytes = 0
 
     def answer(self) -> tuple[FleetSummary, dict[str, int], list[TimeSpan]]:
         """What was found, where, and what of the span is missing."""
@@ -171,6 +175,7 @@ class _Asking:
             types = sorted({name for names in named.values() for name in names if self._type in (None, name)})
             stale = _too_many(named, stale)
         rows = self._rows_of(types, span, self._metrics) if types else []
+        self._expect(rows)
         if types == [self._type] and not self._asked.by:
             stale = _too_many(self._types_where_it_is_not(span, rows), stale)
         parts = [summary_of_fleets([_except(chunk, stale) for chunk in rows])]
@@ -210,9 +215,28 @@ class _Asking:
         # Which hours are kept was settled before; the clock goes on meanwhile.
         return self._from.hours.hours(self._tenant, types, span, metrics=metrics, beyond_us=GUARD_US, between=self._spend)
 
-    def _spend(self, rows: int) -> None:
-        self._used[_USED] += rows
-        self._budget.spend(rows, held=self._used[_USED])
+    def _spend(self, rows: Rows) -> None:
+        self._used[_USED] += len(rows)
+        self._held_bytes += held_bytes([rows])
+        self._budget.spend(len(rows), held_bytes=self._held_bytes)
+
+    def _expect(self, chunks: Iterable[Rows]) -> None:
+        """Refuse what these hours will be too large for, before anything is made of them: an answer has at least the metrics
+        of one hour of each step.
+        """
+        most: dict[tuple[str, int], int] = {}
+        records = 0
+        for rows in chunks:
+            before = np.append(0, np.cumsum(rows.cells.kind == CellKind.RECORD))
+            counts = lengths(before[rows.cells.offsets])
+            records += int(counts.sum())
+            at = self._steps(np.maximum(np.asarray(rows.keys["hour_us"]), self._span.start_us))
+            type_ = rows.keys["device_type"]
+            assert isinstance(type_, Coded)
+            for name, start_us, count in zip(type_.to_list(), at.tolist(), counts.tolist(), strict=True):
+                most[name, start_us] = max(most.get((name, start_us), 0), count)
+        self._budget.points(sum(most.values()) * len(self._asked.question.aggregates))
+        self._budget.hold(_RECORD_BYTES * records)
 
     # -- of devices
 
@@ -235,6 +259,7 @@ class _Asking:
             metrics=self._metrics,
             groups=chosen.group.codes.astype(np.int64),
             quantiles=self._asked.question.quantiles,
+            answers=len(self._asked.question.aggregates) if steps is self._steps else 0,
         )
         for level, rows in found.used.items():
             self._used[level] = self._used.get(level, 0) + rows

@@ -85,6 +85,7 @@ def of_groups(
         metrics=q.metrics,
         groups=np.array([number[key] for key in keys], np.int64),
         quantiles=q.quantiles,
+        answers=len(q.aggregates),
     )
     owners = {
         name: Coded(column.names, column.codes[found.group])

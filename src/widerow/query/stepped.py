@@ -19,7 +19,7 @@ from widerow.model.arrays import Flags, Floats, Ints
 from widerow.model.names import Coded
 from widerow.model.tenant import GUARD_US, Tenant
 from widerow.model.times import HOUR, SECOND, Clock, TimeSpan
-from widerow.query.budget import Budget
+from widerow.query.budget import ENTRY_BYTES, Budget, held_bytes
 from widerow.query.cover import Part, Plan, plan
 from widerow.query.kept import Kept
 from widerow.query.steps import Steps
@@ -58,7 +58,10 @@ QUANTILES = frozenset(("p50", "p95", "p99"))
 
 _HOURS_AT_ONCE = 256
 """Hours of raw reports, of all devices together, that are read in one go: 100,000 reports, at a report each 10 s."""
-_WINDOWS_AT_ONCE = 131_072
+_WINDOWS_AT_ONCE, _FIRST_PART = 131_072, 16
+"""The same of windows of rollups; a sixteenth of that at first, ..."""
+_BYTES_AT_ONCE = 256 << 20
+"""... and then as many as take this, by what the ones before did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,7 @@ def stepped(
             else:
                 merging = sketches or not steps.are_windows(part.level.width_us)
                 found.append(summary_of_rollups(rows, steps, quantiles=quantiles, sketches=merging))
+            budget.hold(ENTRY_BYTES * sum(map(len, found)))
             if texts:
                 said.append((states_of_raw if part.level is None else states_of_rollups)(rows, steps))
     summary = _in_order_of(devices, combined(found or [summary_of_raw([], steps)]))
@@ -186,14 +190,19 @@ def _rows(
     gathered: list[Rows] = []
     held = 0
 
-    def spend(rows: int) -> None:
+    def spend(rows: Rows) -> None:
         nonlocal held
-        held += rows
-        used[name] = used.get(name, 0) + rows
-        budget.spend(rows, held=held)
+        held += held_bytes([rows])
+        used[name] = used.get(name, 0) + len(rows)
+        budget.spend(len(rows), held_bytes=held)
 
     used.setdefault(name, 0)
-    for stretch, ends in _stretches(part.span, steps, width_us * max(1, most // len(devices))):
+    most_us = width_us * max(1, most // len(devices))
+    at_once_us = most_us if level is None else max(width_us, most_us // _FIRST_PART)
+    at_us = part.span.start_us
+    while at_us < part.span.stop_us:
+        stretch, ends = _stretch(TimeSpan(at_us, part.span.stop_us), steps, at_once_us)
+        at_us = stretch.stop_us
         budget.check()
         # What may be read was settled by the plan; the clock goes on meanwhile.
         if level is None:
@@ -204,23 +213,23 @@ def _rows(
             gathered += sources.rollups.read(
                 tenant, devices, level, stretch, metrics=metrics, beyond_us=GUARD_US, between=spend
             )
+        if level is not None:  # rows may have ten cells or ten thousand
+            fits_us = (stretch.stop_us - stretch.start_us) * _BYTES_AT_ONCE // max(held, 1)
+            at_once_us = max(width_us, min(fits_us, most_us))
         if ends or level is not None:
             yield gathered
             gathered, held = [], 0
 
 
-def _stretches(span: TimeSpan, steps: Steps, most_us: int) -> Iterator[tuple[TimeSpan, bool]]:
-    """Parts of a span, and whether each ends a step (or the span). They end where steps do, wherever that is possible."""
-    at = span.start_us
-    while at < span.stop_us:
-        stop = min(at + most_us, span.stop_us)
-        ends = stop == span.stop_us
-        if not ends:
-            edge = int(steps(np.array([stop]))[0])
-            if edge > at:
-                stop, ends = edge, True
-        yield TimeSpan(at, stop), ends
-        at = stop
+def _stretch(span: TimeSpan, steps: Steps, most_us: int) -> tuple[TimeSpan, bool]:
+    """The first part of a span, and whether it ends a step (or the span). It ends where a step does, if that is possible."""
+    stop = min(span.start_us + most_us, span.stop_us)
+    ends = stop == span.stop_us
+    if not ends:
+        edge = int(steps(np.array([stop]))[0])
+        if edge > span.start_us:
+            stop, ends = edge, True
+    return TimeSpan(span.start_us, stop), ends
 
 
 def _in_order_of(devices: Sequence[str], summary: Summary) -> Summary:

@@ -42,7 +42,7 @@ class FleetStore:
         *,
         metrics: Sequence[str] | None = None,
         beyond_us: int = 0,
-        between: Callable[[int], None] = lambda _: None,
+        between: Callable[[Rows], None] = lambda _: None,
     ) -> list[Rows]:
         """Hours that begin within a span, of all devices (`ALL_TYPES`) or of those of a type.
 
@@ -55,7 +55,7 @@ class FleetStore:
             keys: list[Key] = [(tenant.name, one, period) for one in types for period in periods]
             for rows in self._engine.scan(table, keys, Span(part.start_us, part.stop_us), columns=metrics):
                 found.append(rows)
-                between(len(rows))
+                between(rows)
         return found
 
     def partials(
@@ -66,7 +66,7 @@ class FleetStore:
         *,
         metrics: Sequence[str] | None = None,
         beyond_us: int = 0,
-        between: Callable[[int], None] = lambda _: None,
+        between: Callable[[Rows], None] = lambda _: None,
     ) -> list[Rows]:
         """The same of shards, with a row for each type; by period, and shard by shard within each.
 
@@ -78,7 +78,7 @@ class FleetStore:
             keys: list[Key] = [(tenant.name, shard, period) for period in periods for shard in shards]
             for rows in self._engine.scan(table, keys, Span(part.start_us, part.stop_us), columns=metrics):
                 found.append(rows)
-                between(len(rows))
+                between(rows)
         return found
 
     def _parts(

@@ -60,7 +60,7 @@ class Rollups:
         *,
         metrics: Sequence[str] | None = None,
         beyond_us: int = 0,
-        between: Callable[[int], None] = lambda _: None,
+        between: Callable[[Rows], None] = lambda _: None,
     ) -> list[Rows]:
         """The rollups of devices whose windows begin within a span. `beyond_us`: so much beyond the retention. `between` is
         told of each piece how many rows it has, as it is read, and may raise or wait.
@@ -72,7 +72,7 @@ class Rollups:
                 rows = _without_erased(marks, chunk, level)
                 if len(rows):
                     found.append(rows)
-                between(len(rows))
+                between(rows)
         return found
 
     def places(

@@ -165,7 +165,7 @@ class Telemetry:
         *,
         metrics: Sequence[str] | None = None,
         beyond_us: int = 0,
-        between: Callable[[int], None] = lambda _: None,
+        between: Callable[[Rows], None] = lambda _: None,
         first: bool = False,
     ) -> list[Rows]:
         """Live rows of many devices, all at once: for spans of an hour or so. `beyond_us`: so much beyond the retention.
@@ -187,7 +187,7 @@ class Telemetry:
                 rows = drop_erased_rows(marks, chunk)
                 if len(rows):
                     found.append(rows)
-                between(len(rows))
+                between(rows)
         return found
 
     def _stretches(
