@@ -11,7 +11,7 @@ import pytest
 from contract.rollup_suite import NOW, TENANT, Site
 from widerow.catalog.match import Match
 from widerow.engine.rocksdb import RocksEngine
-from widerow.model.batch import Report
+from widerow.model.batch import Report, Value
 from widerow.model.errors import QueryLimit
 from widerow.model.series import Reply
 from widerow.model.tenant import Tenant
@@ -31,7 +31,7 @@ def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FleetSourc
     clock = ManualClock(NOW)
     engine = RocksEngine(tmp_path, clock=clock)
     site = Site(engine, clock)
-    values = {f"metric-{k}": k + 0.37 for k in range(METRICS)}
+    values: dict[str, Value] = {f"metric-{k}": k + 0.37 for k in range(METRICS)}
     site.write([Report("d", START + hour * HOUR, values, {}, NOW) for hour in range(HOURS)])
     clock.time_us += SECOND
     if request.param == "rolled":
