@@ -38,6 +38,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
         yield service
 
 
+@pytest.mark.rest
 def test_a_reconnect_storm_is_taken_in_whole_while_live_reports_go_on(service: Service) -> None:
     tenant = service.catalog.tenants.create(Tenant(name="acme"))
     token, _ = service.catalog.tokens.create(Role.ADMIN, tenant="acme")
