@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from system.conftest import config_at
 from widerow.cli.main import app
 from widerow.config import Config
+from widerow.model.errors import Corrupt
 from widerow.model.names import Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, MS, ManualClock, SystemClock, TimeSpan, format_time
@@ -218,3 +219,30 @@ def test_rolling_that_is_held_back_is_told_of(tmp_path: Path, caplog: pytest.Log
         (unit,) = service.pyramid.marks.pending()
         service.pyramid.roller.roll(tenant, unit)
         assert service.pyramid.rollups.read(tenant, ["a"], HOURS, TimeSpan(now_us - 35 * DAY, now_us)) != []
+
+
+def test_what_cannot_be_told_or_read_is_said_stays_and_fails_the_commands(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    telemetry, tenant = served.service.telemetry, served.service.catalog.tenants.get("acme")
+    span, asked = TimeSpan(HOUR_US, HOUR_US + HOUR), ["--start", format_time(DAY_US), "--end", format_time(DAY_US + 1)]
+    to = ["--server", served.url, "--token", served.token, *asked]
+    before = served.service.pyramid.rollups.read(tenant, DEVICES, HOURS, span)
+    really = telemetry.read_many
+
+    def without(tenant: Tenant, devices: list[str], *given: Any, **more: Any) -> Any:
+        """The reports of one device are gone, those of another cannot be read."""
+        if DEVICES[5] in devices and given[0].start_us == HOUR_US:
+            raise Corrupt("a block cannot be read")
+        return really(tenant, [name for name in devices if name != DEVICES[3]], *given, **more)
+
+    monkeypatch.setattr(telemetry, "read_many", without)
+    said, notes = run("verify", *to, code=1)
+    assert ("cannot tell" in said, "unreadable" in said, "a block cannot be read" in said) == (True, True, True)
+    assert "unreadable: 1 windows" in notes
+    said, notes = run("repair", *to, "--json", code=1)
+    report = json.loads(said)
+    assert (report["repaired"], report["unreadable"], report["cannot_tell"]) == (0, 1, report["wrong"] - 1)
+    assert {f["device"] for f in report["findings"]} == {DEVICES[3], DEVICES[5]}
+    after = served.service.pyramid.rollups.read(tenant, DEVICES, HOURS, span)
+    assert [rows.version_us.tolist() for rows in after] == [rows.version_us.tolist() for rows in before]
