@@ -86,6 +86,7 @@ def test_what_is_refused_is_told_counted_and_filed_while_neighbours_pass(site: M
         site.topic("syntax"): (b'{"values": {', "syntax"),
         site.topic("other"): (b'{"device": "somebody", "values": {"temp": 1}}', "wrong-device"),
         site.topic("empty"): (b'{"values": {}}', "no-values"),
+        site.topic("crowd"): (b'{"values": {%s}}' % b", ".join(b'"m%d": 1' % i for i in range(1_001)), "too-many-values"),
         site.topic("large"): (b'{"values": {"text": "%s"}}' % (b"x" * (10 << 20)), "too-large"),
         site.topic("future"): (b'{"time": "2099-01-01T00:00:00Z", "values": {"temp": 1}}', "future"),
         nowhere: (b'{"values": {"temp": 1}}', "unknown-tenant"),

@@ -55,7 +55,7 @@ def test_a_route_documents_its_parameters_bodies_and_answers(route: Route) -> No
     assert all(p.get("required") for p in parameters if p["in"] == "path")
     assert len({(p["in"], p["name"]) for p in parameters}) == len(parameters)
     assert all(p["description"] and p["schema"] and p["in"] in ("query", "path", "header") for p in parameters)
-    assert ("requestBody" in operation) == (route.method in ("POST", "PATCH"))
+    assert ("requestBody" in operation) == (route.body is not None)
     assert operation["summary"]
     assert operation["description"]
     statuses = {int(status) for status in operation["responses"]}

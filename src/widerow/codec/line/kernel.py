@@ -265,11 +265,11 @@ def scan(
         cell, newlines, missing = first_cell, 0, 0
         text_count, text_used = peek(texts + TEXT_COUNT), peek(texts + TEXT_USED)
         if fine:
-            family, most = peek(series + FAMILY_ID), state[MAX_VALUES] - peek(series + TAG_COUNT)
+            family, last_cell = peek(series + FAMILY_ID), first_cell + state[MAX_VALUES] - peek(series + TAG_COUNT)
             hint = entries + ENTRY_BYTES * family + FIRST_KEY
             q = _blanks_end(q)
             while True:
-                if cell - first_cell >= most:
+                if cell >= last_cell:
                     crowded = True
                     break
                 guess = peek_acquire(hint)
