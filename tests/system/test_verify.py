@@ -238,7 +238,7 @@ def test_what_cannot_be_told_or_read_is_said_stays_and_fails_the_commands(
 
     monkeypatch.setattr(telemetry, "read_many", without)
     said, notes = run("verify", *to, code=1)
-    assert ("cannot tell" in said, "unreadable" in said, "a block cannot be read" in said) == (True, True, True)
+    assert ("cannot tell" in said, "unreadable" in said, "a block" in said) == (True, True, False)
     assert "unreadable: 1 windows" in notes
     said, notes = run("repair", *to, "--json", code=1)
     report = json.loads(said)

@@ -14,6 +14,7 @@ Everything is done by whole days (UTC) of a few devices.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -47,7 +48,10 @@ from widerow.schema.table import Table
 from widerow.telemetry.erasure import EVER, Mark, TenantMarks
 from widerow.telemetry.store import Telemetry
 
+log = logging.getLogger(__name__)
+
 UNREADABLE = "its bytes cannot be decoded"
+UNREAD = "bytes of it, or of what it is made of, cannot be read: the server's log names the file"
 _NOTHING_BENEATH = f"{UNREADABLE}, and nothing is left that it could be computed from"
 MORE_THAN_BENEATH = "it counts more values than what is left beneath it"
 NOTHING_LEFT_BENEATH = "nothing beneath it says so, and nothing was erased there"
@@ -141,7 +145,8 @@ class Verifier:
             return self._compared(tenant, devices, day_us)
         except Corrupt as error:
             if len(devices) == 1:
-                lost = Finding(Kind.UNREADABLE, devices[0], DAYS, day_us, "", mendable=False, note=str(error))
+                log.warning("rollups of %s of %s are not verified: %s", devices[0], tenant.name, error)
+                lost = Finding(Kind.UNREADABLE, devices[0], DAYS, day_us, "", mendable=False, note=UNREAD)
                 return Checked(findings=[lost])
         done, middle = Checked(), len(devices) // 2
         for some in (devices[:middle], devices[middle:]):
@@ -181,7 +186,8 @@ class Verifier:
             except Corrupt as error:
                 if len(day.devices) > 1:
                     raise
-                day.leave(hour_us, str(error))
+                log.warning("an hour of %s of %s is not verified: %s", day.devices[0], day.tenant.name, error)
+                day.leave(hour_us)
                 continue
             if raw:
                 minutes.append(records_of([minutes_of(day.tenant.name, raw, version_us=0)], day.devices))
@@ -239,11 +245,11 @@ class _Day:
         """Whether raw reports of some of its hours are gone, or cannot be read."""
         return len(self.raw_hours) < DAY // HOUR
 
-    def leave(self, hour_us: int, why: str) -> None:
+    def leave(self, hour_us: int) -> None:
         """Of a single device: the raw reports of an hour cannot be read. What is stored of it is taken as it is."""
         self.raw_hours.remove(hour_us)
         self.unread_hours.append(hour_us)
-        lost = Finding(Kind.UNREADABLE, self.devices[0], HOURS, hour_us, "", mendable=False, note=why)
+        lost = Finding(Kind.UNREADABLE, self.devices[0], HOURS, hour_us, "", mendable=False, note=UNREAD)
         self._done.findings.append(lost)
 
     def parted(self, records: Records) -> tuple[Records, Records, Records]:

@@ -12,6 +12,7 @@ Rule 5: as with devices, nobody can tell of a cell that says more than what is b
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -41,6 +42,7 @@ from widerow.rollup.verify import (
     ERASED_UNTIL_US,
     MORE_THAN_BENEATH,
     NOTHING_LEFT_BENEATH,
+    UNREAD,
     UNREADABLE,
     Checked,
     Finding,
@@ -50,6 +52,8 @@ from widerow.rollup.verify import (
 from widerow.schema.rollups import FLEET, HOURS
 from widerow.schema.shards import SHARDS, shard_of
 from widerow.telemetry.erasure import Erasure, Mark
+
+log = logging.getLogger(__name__)
 
 _MOST_ASKED = 64
 """Devices that are held against their reports before their fleet is called wrong: those that were written last."""
@@ -259,7 +263,8 @@ def _differences(right: _Stored, stored: _Stored) -> Iterator[Finding]:
 
 
 def _unread(span: TimeSpan, shard: int | None, error: Corrupt) -> Finding:
-    return Finding(Kind.UNREADABLE, "", FLEET, span.start_us, "", mendable=False, note=str(error), shard=shard)
+    log.warning("hours of a fleet are not verified: %s", error)
+    return Finding(Kind.UNREADABLE, "", FLEET, span.start_us, "", mendable=False, note=UNREAD, shard=shard)
 
 
 def _touches(mark: Mark, f: Finding) -> bool:
