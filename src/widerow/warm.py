@@ -17,7 +17,7 @@ from widerow.catalog.match import Match
 from widerow.codec import json as json_codec
 from widerow.codec import line as line_codec
 from widerow.codec import mqtt as mqtt_codec
-from widerow.codec.answer import JSON
+from widerow.codec.answer import JSON, encode_points
 from widerow.codec.arrow import encode_arrow
 from widerow.codec.decoded import Decoded
 from widerow.codec.series import encode_reply
@@ -111,8 +111,10 @@ def _ask(service: Service, tenant: Tenant) -> None:
     for metrics in (None, ["m_x"]):
         for tags in (False, True):
             span = TimeSpan(now_us - 2 * HOUR, now_us + SECOND)
-            service.queries.series(tenant, "d1", span=span, limit=3, metrics=metrics, tags=tags)
-        service.queries.latest(tenant, ["d1", "d2"], metrics=metrics)
+            answer = service.queries.series(tenant, "d1", span=span, limit=3, metrics=metrics, tags=tags)
+            for epoch in (None, "ms"):
+                encode_points(answer.points, JSON, epoch=epoch)
+        encode_points(service.queries.latest(tenant, ["d1", "d2"], metrics=metrics), JSON)
 
 
 def _ask_steps(service: Service, tenant: Tenant) -> None:
