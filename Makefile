@@ -13,8 +13,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Modules are compiled when they are first used: most of them never are.
 INSTALL := $(PIP) install --quiet --no-compile
 FETCHED = $${WIDEROW_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/widerow}
-# So many files at a time.
-SIDE_BY_SIDE = --numprocesses $(1) --dist loadfile --no-loadscope-reorder
+# More files at a time than cores: tests wait, for servers and for processes.
+SIDE_BY_SIDE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 CACHES := .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache site build dist bench/results
 
 # Without __pycache__ each of the hundreds of processes that tests start would compile the whole package again.
@@ -39,11 +39,10 @@ servers: setup ## Start Cassandra, a Bigtable emulator, Kafka and mosquitto to t
 	$(BIN)/python -m tests.servers $(ARGS)
 
 test: setup ## Run the tests that need Python alone, in about six minutes (ARGS='-k name' for some)
-	$(BIN)/python -m pytest $(call SIDE_BY_SIDE,2) -m 'not rest' --hypothesis-profile=quick $(ARGS)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m 'not rest' --hypothesis-profile=quick $(ARGS)
 
-# More files than cores: two thirds of their time these wait, for servers and for processes.
 test-rest: setup real-servers ## Run the others: Cassandra, Bigtable, Kafka, mosquitto, kills and pauses, every law in full
-	$(BIN)/python -m pytest $(call SIDE_BY_SIDE,3) -m '(rest or law) and not cluster' $(ARGS)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m '(rest or law) and not cluster' $(ARGS)
 
 test-all: ## Run test, then test-rest
 	@$(MAKE) --no-print-directory test

@@ -100,10 +100,11 @@ class Spans:
         return made
 
     def until(self, now_us: int) -> None:
-        """A clock that went back says nothing."""
+        """A clock that went back by a second at most says nothing; one that was set back further counts from there."""
         passed_us = max(0, now_us - self.at_us)
         self.left = [left + self.per_s * passed_us / SECOND for left in self.left] + [self.burst]
-        self.at_us += passed_us
+        if passed_us or now_us < self.at_us - SECOND:
+            self.at_us = now_us
 
     def change(self, per_s: float, burst: float, now_us: int) -> None:
         self.until(now_us)

@@ -47,6 +47,9 @@ class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
     known_us: int | None = None
 
 
+_LINE_DECODER = msgspec.json.Decoder(_Line)
+
+
 class Ledger:
     """The file. One process writes to it, one thread at a time."""
 
@@ -60,7 +63,7 @@ class Ledger:
             checksum, _, body = text.partition(b" ")
             if checksum != b"%08x" % crc32(body):
                 raise Corrupt(f"{self._path}, line {number}: its checksum is wrong; what was erased cannot be told from it")
-            line = msgspec.json.decode(body, type=_Line)
+            line = _LINE_DECODER.decode(body)
             if line.mark is not None:
                 marks.append(Erased(line.tenant, line.mark))
             if line.known_us is not None:

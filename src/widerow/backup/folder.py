@@ -67,6 +67,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return sum(file.bytes for file in self.files.values())
 
 
+_MANIFEST_DECODER = msgspec.json.Decoder(Manifest)
+
+
 class _Sealed(msgspec.Struct, frozen=True):
     """A manifest as it is stored: its bytes, and their checksum."""
 
@@ -74,11 +77,17 @@ class _Sealed(msgspec.Struct, frozen=True):
     manifest: msgspec.Raw
 
 
+_SEALED_DECODER = msgspec.json.Decoder(_Sealed)
+
+
 class _Owner(msgspec.Struct, frozen=True):
     """What `store.json` says."""
 
     format: int
     store: str
+
+
+_OWNER_DECODER = msgspec.json.Decoder(_Owner)
 
 
 class BackupFolder:
@@ -104,7 +113,7 @@ class BackupFolder:
             write_whole(self._owner, msgspec.json.encode(_Owner(FORMAT, store)))
             sync_folder(self.path)
         try:
-            owner = msgspec.json.decode(self._owner.read_bytes(), type=_Owner)
+            owner = _OWNER_DECODER.decode(self._owner.read_bytes())
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Corrupt(f"{self._owner} cannot be read: {error}") from None
         if owner.store != store:
@@ -138,8 +147,8 @@ class BackupFolder:
             raise NotFound(f"there is no backup {number or ''} in {self.path}; `--list` shows them", code="no-backup")
         file = self._file(number)
         try:
-            sealed = msgspec.json.decode(file.read_bytes(), type=_Sealed)
-            manifest = msgspec.json.decode(sealed.manifest, type=Manifest)
+            sealed = _SEALED_DECODER.decode(file.read_bytes())
+            manifest = _MANIFEST_DECODER.decode(sealed.manifest)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Corrupt(f"{file} cannot be read: {error}") from None
         if hashlib.sha256(sealed.manifest).hexdigest() != sealed.sha256:

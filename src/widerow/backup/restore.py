@@ -47,6 +47,9 @@ class _Mark(msgspec.Struct, frozen=True):
     copied: bool = False
 
 
+_MARK_DECODER = msgspec.json.Decoder(_Mark)
+
+
 def restore(
     folder: BackupFolder, manifest: Manifest, target: Path, clock: Clock, advance: Callable[[int], None], *, audit_days: int
 ) -> Restored:
@@ -76,7 +79,7 @@ def _begun(target: Path, wanted: _Mark) -> _Mark:
     mark = target / RESTORING
     if mark.exists():
         try:
-            found = msgspec.json.decode(mark.read_bytes(), type=_Mark)
+            found = _MARK_DECODER.decode(mark.read_bytes())
         except msgspec.DecodeError as error:
             raise Corrupt(f"{mark} cannot be read: {error}; remove {target}") from None
         if (found.source, found.number) != (wanted.source, wanted.number):

@@ -58,6 +58,9 @@ class Last(msgspec.Struct, frozen=True):
     copied_bytes: int
 
 
+_KNOWN_DECODER = msgspec.json.Decoder(Known)
+
+
 @dataclass(slots=True)
 class _Run:
     to: Path
@@ -288,7 +291,7 @@ def _link(engine: Engine, folder: Path) -> None:
 def known_to(engine: Engine) -> Known | None:
     """What a store knows of its backups; None: there was none."""
     row = engine.get(META, KEY)
-    return None if row is None else msgspec.json.decode(str(row["body"]), type=Known)
+    return None if row is None else _KNOWN_DECODER.decode(str(row["body"]))
 
 
 def row_of(known: Known) -> dict[str, float | str]:

@@ -61,6 +61,9 @@ class Action(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     reason: str = ""
 
 
+_ACTION_DECODER = msgspec.json.Decoder(Action)
+
+
 @dataclass(frozen=True, slots=True)
 class Recorded:
     id: str
@@ -190,6 +193,6 @@ def _pack(action: Action) -> str:
 
 def _unpack(text: str) -> Action:
     try:
-        return msgspec.json.decode(text, type=Action)
+        return _ACTION_DECODER.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Corrupt(f"{AUDIT.name}: an action cannot be read: {error}") from error

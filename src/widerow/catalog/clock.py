@@ -47,6 +47,9 @@ class _Seen(msgspec.Struct, frozen=True):
     """How far versions were ahead of it when it was last trusted."""
 
 
+_SEEN_DECODER = msgspec.json.Decoder(_Seen)
+
+
 class ClockGuard:
     """Safe to share between threads."""
 
@@ -56,9 +59,7 @@ class ClockGuard:
         self._lock = threading.Lock()
         stored = engine.get(META, KEY)
         self._row = stored
-        self._seen = (
-            msgspec.json.decode(str(stored["body"]), type=_Seen) if stored else _Seen(clock.last_us or clock.now_us())
-        )
+        self._seen = _SEEN_DECODER.decode(str(stored["body"])) if stored else _Seen(clock.last_us or clock.now_us())
         self._noted = self._seen
         self._agreeing: set[tuple[str, str]] = set()
         self._doubt = ""

@@ -86,6 +86,9 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
         return f"process {self.pid} on {self.host}, since {since}, with a lease until {until}"
 
 
+_HOLDER_DECODER = msgspec.json.Decoder(Holder)
+
+
 class Lease:
     """The lease of one store, as one process sees it. `check` and the like from any thread; the rest from one at a time."""
 
@@ -201,7 +204,7 @@ def _read(engine: Engine) -> _Stored | None:
     if row is None:
         return None
     try:
-        return _Stored(row, msgspec.json.decode(str(row["body"]), type=Holder))
+        return _Stored(row, _HOLDER_DECODER.decode(str(row["body"])))
     except msgspec.MsgspecError as error:
         raise Corrupt(f"meta: the writer's lease cannot be read: {error}") from None
 

@@ -72,6 +72,8 @@ class Records(Generic[T]):
         self.engine, self.table, self.what = engine, table, what
         self._kind, self._left_out = kind, left_out
         self._body = msgspec.json.Decoder(dict[str, Any])
+        # Two threads that are the first to use a type of msgspec's at the same moment crash the process: so it is used here.
+        msgspec.json.Decoder(kind)
         self._revised = "revision" in table.columns
         self._locks = [threading.Lock() for _ in range(SHARDS)]
 

@@ -70,6 +70,9 @@ class _Seats(msgspec.Struct, frozen=True):
         return bool(self.open) and self.free(allowed) < wanted
 
 
+_SEATS_DECODER = msgspec.json.Decoder(_Seats)
+
+
 @dataclass(frozen=True, slots=True)
 class Taken:
     """Seats for that many devices, until `Seats.settle`."""
@@ -167,7 +170,7 @@ class Seats:
 
     def _read(self, tenant: str) -> tuple[Row | None, _Seats | None]:
         row = self._engine.get(DEVICE_SEATS, (tenant,))
-        return row, None if row is None else msgspec.json.decode(str(row["body"]), type=_Seats)
+        return row, None if row is None else _SEATS_DECODER.decode(str(row["body"]))
 
     def _put(self, tenant: str, before: Row | None, seats: _Seats) -> bool:
         return self._engine.put_if(DEVICE_SEATS, (tenant,), {"body": msgspec.json.encode(seats).decode()}, before)

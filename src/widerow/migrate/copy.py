@@ -45,6 +45,9 @@ class Progress(msgspec.Struct, frozen=True):
     """Then the store is whole, and may be opened."""
 
 
+_PROGRESS_DECODER = msgspec.json.Decoder(Progress)
+
+
 @dataclass(frozen=True, slots=True)
 class Copied:
     """A piece that the target has acknowledged."""
@@ -72,7 +75,7 @@ def _existing(engine: Engine, tables: Sequence[Table]) -> list[Table]:
 
 def progress_of(target: Engine) -> Progress | None:
     found = target.get(META, COPY)
-    return None if found is None else msgspec.json.decode(str(found["body"]), type=Progress)
+    return None if found is None else _PROGRESS_DECODER.decode(str(found["body"]))
 
 
 def copy(

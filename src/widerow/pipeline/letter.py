@@ -54,6 +54,9 @@ class Letter(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
 
+_LETTER_DECODER = msgspec.json.Decoder(Letter)
+
+
 @dataclass(frozen=True, slots=True)
 class Filed:
     """A letter in the store."""
@@ -104,6 +107,6 @@ def pack(letter: Letter) -> str:
 
 def unpack(letter_id: str, stored: str) -> Letter:
     try:
-        return msgspec.json.decode(stored, type=Letter)
+        return _LETTER_DECODER.decode(stored)
     except msgspec.MsgspecError as error:
         raise Corrupt(f"dead letter {letter_id} cannot be read: {error}") from error

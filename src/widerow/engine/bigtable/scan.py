@@ -27,6 +27,8 @@ from widerow.engine.rows import Cursor, Key, Rows
 from widerow.model.arrays import Flags, Ints
 from widerow.model.names import Coded
 
+_CURSOR_DECODER = msgspec.msgpack.Decoder(tuple[int, bytes, int])
+
 PAGE = 4096
 """Rows of one answer."""
 BLOCK = 32
@@ -51,7 +53,7 @@ class _Place:
         if cursor is None:
             return cls()
         try:
-            return cls(*msgspec.msgpack.decode(cursor, type=tuple[int, bytes, int]))
+            return cls(*_CURSOR_DECODER.decode(cursor))
         except msgspec.DecodeError:
             raise ValueError("not a cursor of this engine") from None
 

@@ -23,6 +23,8 @@ from widerow.engine.cassandra.physical import Physical, cell_name
 from widerow.engine.port import Span
 from widerow.engine.rows import Cursor, Key, Rows
 
+_CURSOR_DECODER = msgspec.msgpack.Decoder(tuple[int, list[str | int], int])
+
 AHEAD = 32
 """Partitions asked for before they are read."""
 PAGE = 5000
@@ -49,7 +51,7 @@ class _Place:
         if cursor is None:
             return cls()
         try:
-            index, key, taken = msgspec.msgpack.decode(cursor, type=tuple[int, list[str | int], int])
+            index, key, taken = _CURSOR_DECODER.decode(cursor)
         except msgspec.DecodeError:
             raise ValueError("not a cursor of this engine") from None
         return cls(index, tuple(key), taken)

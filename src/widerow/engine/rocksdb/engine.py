@@ -31,6 +31,8 @@ from widerow.model.store_clock import StoreClock
 from widerow.model.times import MS, SECOND, Clock
 from widerow.schema.table import Table
 
+_TABLE_DECODER = msgspec.json.Decoder(Table)
+
 _Ready: TypeAlias = tuple[str, append.Encoded | fixed.Encoded]
 """Rows of one column family."""
 _HANDFUL = 1_000
@@ -91,7 +93,7 @@ class RocksEngine:
             default = self.db.family("default")
             assert default is not None
             stored = [value for _, value in items(self.db, default, b"", None)]
-        return {table.name: table for table in (msgspec.json.decode(value, type=Table) for value in stored)}
+        return {table.name: table for table in (_TABLE_DECODER.decode(value) for value in stored)}
 
     def write(self, changes: Sequence[tuple[Table, Rows]]) -> None:
         ready: list[_Ready] = []

@@ -39,6 +39,9 @@ class Claim(msgspec.Struct, frozen=True):
     """Counts the claims: the greater of two slots is the newer."""
 
 
+_CLAIM_DECODER = msgspec.json.Decoder(Claim)
+
+
 class Ledger:
     """The ledger of one folder, locked until `close`."""
 
@@ -91,6 +94,6 @@ def _parse(slot: bytes) -> Claim | None:
     if not end or head != b"%08x" % zlib.crc32(body):
         return None
     try:
-        return msgspec.json.decode(body, type=Claim)
+        return _CLAIM_DECODER.decode(body)
     except msgspec.DecodeError:
         return None

@@ -30,6 +30,8 @@ from widerow.engine.rows import Column, Cursor, Key, Rows, key_columns
 from widerow.model.arrays import Ints
 from widerow.schema.table import Table
 
+_CURSOR_DECODER = msgspec.msgpack.Decoder(tuple[int, str, bytes, int])
+
 _AT_ONCE = 512
 """Partitions of which the first rows are decoded in one go ..."""
 _STEP = 32
@@ -53,7 +55,7 @@ class Place:
         if cursor is None:
             return cls(0)
         try:
-            return cls(*msgspec.msgpack.decode(cursor, type=tuple[int, str, bytes, int]))
+            return cls(*_CURSOR_DECODER.decode(cursor))
         except msgspec.DecodeError:
             raise ValueError("not a cursor of this engine") from None
 

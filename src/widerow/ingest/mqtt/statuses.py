@@ -79,12 +79,15 @@ class _Status(msgspec.Struct):
     status: str
 
 
+_STATUS_DECODER = msgspec.json.Decoder(_Status)
+
+
 def is_online_of(payload: bytes) -> bool | None:
     """`online`, `offline`, or an object whose `status` is one of them; None for anything else."""
     text = payload.strip()
     if text[:1] == b"{":
         try:
-            text = msgspec.json.decode(text, type=_Status).status.encode()
+            text = _STATUS_DECODER.decode(text).status.encode()
         except (msgspec.MsgspecError, UnicodeError):
             return None
     return {b"online": True, b"offline": False}.get(text)
