@@ -281,11 +281,14 @@ class Telemetry:
     def _forget_last_seen(self, tenant: str, device: str) -> None:
         """Unless the device has reported again since."""
         marks = self.erasure.marks(tenant)
-        for _, bucket, subs, keep_us in self._last_seen(tenant, [device], may_lag=False):
+        found = list(self._last_seen(tenant, [device], may_lag=False))
+        for _, bucket, subs, keep_us in found:
             keys: list[Key] = [(tenant, device, bucket, sub) for sub in range(subs)]
             if any(len(drop_erased_rows(marks, chunk)) for chunk in self._engine.scan(self.table(keep_us), keys)):
                 return
-        if self._engine.features.forgets_deletes:  # otherwise the row stays: a delete would hide the device when it returns
+        # Without a row there is nothing to delete but one that the device writes meanwhile. And where deletes are not
+        # forgotten the row stays: a delete would hide the device when it returns.
+        if found and self._engine.features.forgets_deletes:
             self._engine.delete(LAST_SEEN, [(tenant, shard_of(device))], Span(device, device + "\0"), version_us=1 << 53)
         state = self.places.state(tenant)
         d = state.id_of(device)
