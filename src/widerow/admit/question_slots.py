@@ -44,12 +44,12 @@ class Slot:
         self._slots, self.tenant, self.asked_s, self.long = slots, tenant, now_s, long
         self.begun: Future[None] = Future()
         self.bytes = 0
-        """What is in memory for it."""
+        """Bytes in memory for it."""
         self._given_up = False
         self._ends: list[Callable[[], None]] = []
 
     def at_end(self, call: Callable[[], None]) -> None:
-        """What is to be done when it is answered, or has failed. By the thread that works on it."""
+        """Call this when it is answered or has failed, on the thread that works on it."""
         self._ends.append(call)
 
     def end(self) -> None:
@@ -89,7 +89,7 @@ class QuestionSlots:
         self._closed = False
 
     def ask(self, tenant: str, *, long: bool = False) -> Slot:
-        """Raises `QueryBusy`, `Overloaded`. Whoever asked ends the slot, also if it stopped waiting for it."""
+        """Raises `QueryBusy`, `Overloaded`. The caller ends the slot, even if it stopped waiting for it."""
         slot = Slot(self, tenant, self._clock_s(), long=long)
         with self._changed:
             self._check_room(tenant)
@@ -169,7 +169,7 @@ class QuestionSlots:
         return len(self._running) + self._rolls < self.settings.at_once
 
     def _begin(self) -> None:
-        """Whatever may begin."""
+        """Start all requests that may begin."""
         while self._has_place() and (slot := self._next()) is not None:
             self._waiting.remove(slot)
             if slot.begun.set_running_or_notify_cancel():

@@ -263,7 +263,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """What was renamed in a folder stays so."""
+    """Make renames in a folder durable."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)

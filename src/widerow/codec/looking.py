@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from widerow.model.arrays import Ints
 
 CROWDED = -1
-"""Where a report ends, for who lists those that kernels leave, if it has too many values: nobody has to read it again."""
+"""Stands for the end of a report with too many values in the list that a kernel leaves: it is not read again."""
 MOST_BYTES = 1 << 20
 """A report that is larger is refused unread."""
 _WRONG_BYTES = 1 << 20
@@ -26,14 +26,14 @@ Refuse = Callable[[str, str, Sequence[int]], None]
 
 
 class Looking:
-    """At one body."""
+    """The allowance of one body."""
 
     def __init__(self, max_values: int, refuse: Refuse) -> None:
         self._max_values, self._refuse = max_values, refuse
         self._left = _WRONG_BYTES
 
     def wrong(self, size: int) -> None:
-        """What was looked at last was wrong, and had so many bytes."""
+        """Charge the last report that `at` gave: it was wrong, and had so many bytes."""
         self._left -= size + _A_REPORT
 
     def at(self, odd: Ints) -> Iterator[list[int]]:

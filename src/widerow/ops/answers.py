@@ -1,6 +1,6 @@
 """Whether something that a process needs, and does not run itself, answers: a store, a broker.
 
-Rule 1: a thread of its own asks a small question each second. Whoever wants to know never waits for the answer.
+Rule 1: a thread of its own asks a small question each second. Readers of the state never wait for the answer.
 Rule 2: it does not answer when a question is unanswered for `patience_s`, whatever becomes of it, or the last one failed.
 """
 
@@ -33,7 +33,7 @@ class Answers:
         self._thread = threading.Thread(target=self._run, name=f"asks {what}", daemon=True)
 
     def strain(self) -> str:
-        """What is wrong; empty if it answers."""
+        """The trouble; empty if it answers."""
         asked_s = self._asked_s
         waited_s = 0.0 if asked_s is None else time.monotonic() - asked_s
         return f"{self._what} does not answer" if self._failed or waited_s > self._patience_s else ""

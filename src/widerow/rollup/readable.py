@@ -11,7 +11,7 @@ from widerow.model.errors import Corrupt
 
 
 class Unreadable:
-    """What was left out of a piece of work because it met `Corrupt`. `trouble` is what the first of it said."""
+    """The parts of a piece of work that met `Corrupt` and were left out. `trouble`: the first error's text."""
 
     def __init__(self) -> None:
         self.trouble = ""

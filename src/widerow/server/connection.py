@@ -37,7 +37,7 @@ _SAY_AGAIN_S = 60.0
 
 
 class Door:
-    """Who is connected, and whose head is awaited."""
+    """Counts connections, and knows those whose head is awaited."""
 
     def __init__(self, http: Http, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

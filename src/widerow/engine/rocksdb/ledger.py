@@ -28,7 +28,7 @@ _MOST_LOGS = 2_000
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """What is known to be on the disk."""
+    """How much of the store is known to be on the disk."""
 
     manifest: str = ""
     """The MANIFEST in use. Empty: the store is being made, and nothing was written to it yet."""
