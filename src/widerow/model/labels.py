@@ -1,0 +1,92 @@
+r"""Metric names with labels, as in `disk_used{fstype=ext4,path=/}`.
+
+Rule 1: a labelled name has one form: the plain name, then its labels in byte order of their names, each once, in braces.
+Rule 2: in the plain name, in names of labels and in values, `\`, `,`, `=`, `{` and `}` are escaped by a backslash.
+Rule 3: a stored name that is not in this form has no labels. Its plain name is the stored name as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from widerow.model.errors import Rejected
+
+Labels = Mapping[str, str]
+
+_SPECIAL = re.compile(r"([\\,={}])")
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_PIECE = r"(?:[^\\,={}]|\\[\\,={}])+"
+_LABEL = re.compile(rf"({_PIECE})=({_PIECE})", re.DOTALL)
+_LABELLED = re.compile(rf"({_PIECE})\{{({_PIECE}={_PIECE}(?:,{_PIECE}={_PIECE})*)\}}", re.DOTALL)
+
+
+def labelled(name: str, labels: Labels) -> str:
+    """The stored name of a metric with labels. Without labels it is the name as it is."""
+    if not labels:
+        return name
+    pairs = sorted((label.encode(), _escaped(label), _escaped(value)) for label, value in labels.items())
+    return f"{_escaped(name)}{{{','.join(f'{label}={value}' for _, label, value in pairs)}}}"
+
+
+def parted(stored: str) -> tuple[str, dict[str, str]]:
+    """The plain name and the labels of a stored name."""
+    name, labels = _read(stored)
+    return (name, labels) if labelled(name, labels) == stored else (stored, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """The metrics that a question means by one name: every variant that has at least these labels."""
+
+    name: str
+    labels: Labels = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, text: str) -> Selector:
+        """`disk_used` means all its variants, `disk_used{path=/}` those with that label, in any order of labels."""
+        return cls(*_read(text))
+
+    def means(self, stored: str) -> bool:
+        name, labels = parted(stored)
+        return name == self.name and self.labels.items() <= labels.items()
+
+
+def cut_names(text: str) -> Sequence[str]:
+    """The names in a list, which commas outside braces part: `a,b{x=1,y=2}` has two. Empty ones are left out."""
+    return [name for name in _cut(text) if name]
+
+
+def _cut(text: str) -> Iterator[str]:
+    start, inside, escaped = 0, False, False
+    for at, character in enumerate(text):
+        if escaped:
+            escaped = False
+        elif character == "\\":
+            escaped = True
+        elif character == "{":
+            inside = True
+        elif character == "}":
+            inside = False
+        elif character == "," and not inside:
+            yield text[start:at]
+            start = at + 1
+    if inside and start < text.rfind(","):
+        raise Rejected(f"{text!r}: a brace is not closed; a name with a brace in it cannot be part of a list")
+    yield text[start:]
+
+
+def _read(text: str) -> tuple[str, dict[str, str]]:
+    found = _LABELLED.fullmatch(text)
+    if found is None:
+        return text, {}
+    return _plain(found[1]), {_plain(label): _plain(value) for label, value in _LABEL.findall(found[2])}
+
+
+def _escaped(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", text)
+
+
+def _plain(text: str) -> str:
+    return _ESCAPED.sub(r"\1", text)
