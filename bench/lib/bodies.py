@@ -42,6 +42,8 @@ class Load:
     first: int = 0
     interval_us: int = INTERVAL_US
     """Between two reports of a device."""
+    measurement: str = "telemetry"
+    """What lines begin with."""
 
     def names(self) -> list[str]:
         return [f"dev-{i:06d}" for i in range(self.first, self.first + self.devices)]
@@ -84,7 +86,12 @@ def render(load: Load, form: str) -> list[Body]:
     """The ring of bodies. `form` is line, json or arrow."""
     values = _values(load.cycles(), load.devices)
     names = np.array(load.names())
-    make = {"line": _line, "json": _json, "arrow": _arrow}[form]
+    forms: dict[str, Callable[[int, Any, Floats], list[Body]]] = {
+        "line": partial(_line, load.measurement),
+        "json": _json,
+        "arrow": _arrow,
+    }
+    make = forms[form]
     # Big blocks cost the least to render, and are cut into bodies afterwards.
     block = load.lines * max(1, _BLOCK_REPORTS // load.lines)
     total = load.cycles() * load.devices
@@ -123,8 +130,8 @@ def _values(cycles: int, devices: int) -> Floats:
     return np.stack([columns[name] for name in METRICS], axis=2)
 
 
-def _line(lines: int, names: Any, values: Floats) -> list[Body]:
-    parts: list[Any] = ["telemetry,device=", pa.array(names)]
+def _line(measurement: str, lines: int, names: Any, values: Floats) -> list[Body]:
+    parts: list[Any] = [f"{measurement},device=", pa.array(names)]
     for m, metric in enumerate(METRICS):
         parts += [(" " if m == 0 else ",") + metric + "=", _text(values[:, m])]
     return _cut(lines, [*parts, f" {_NO_TIME}000\n"], time_at=-_TIME_DIGITS - 4)

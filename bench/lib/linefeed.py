@@ -65,10 +65,14 @@ def start_us(now_us: int, devices: int, seconds: float, reports_per_s: float = F
 
 
 class Feed:
-    """A rendered load, and the server it goes to. Each run continues where the one before ended."""
+    """A rendered load, and the server it goes to. Each run continues where the one before ended.
 
-    def __init__(self, url: str, token: str, load: Load, form: str = "line") -> None:
+    `path` is where the server takes the form, if not where Widerow does.
+    """
+
+    def __init__(self, url: str, token: str, load: Load, form: str = "line", path: str = "") -> None:
         self.load, self.form = load, form
+        self._path = path or PATHS[form][0]
         self._target, self._token = Target.of(url), token
         self._bodies = render(load, form)
         # Two connections may not write times into one body at once; there are many more bodies than connections.
@@ -118,7 +122,7 @@ class Feed:
         body: Body = self._bodies[slot]
         with self._locks[slot]:
             body.stamp(times_us(load, request))
-            answer = connection.request("POST", PATHS[self.form][0], body.data.data)
+            answer = connection.request("POST", self._path, body.data.data)
         if answer.status not in KEPT_STATUSES:
             raise RuntimeError(f"request {request}: {answer.status} {answer.body[:500]!r}")
         return len(body.data)

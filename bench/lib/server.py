@@ -94,8 +94,7 @@ class Server:
 
     def cpu_s(self) -> float:
         """User and system time of all its threads so far."""
-        fields = self._proc("stat").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICK
+        return cpu_s(self.pid)
 
     def rss_peak_mib(self) -> float:
         return self._status_mib("VmHWM")
@@ -108,28 +107,12 @@ class Server:
         return int(line.split()[1]) / 1024
 
     def disk_bytes(self) -> int:
-        """What the store takes on disk, logs included. Blocks, not lengths: preallocated files count as what they use."""
-        total = 0
-        for folder, _, files in os.walk(self.path):
-            for name in files:
-                try:
-                    total += (Path(folder) / name).stat().st_blocks * 512
-                except FileNotFoundError:
-                    continue  # compacted away meanwhile
-        return total
+        """What the store takes on disk, logs included."""
+        return disk_bytes(self.path)
 
     def settle(self, timeout_s: float = 30.0) -> None:
-        """Wait until it has caught up with itself, so that what it puts off is charged to the run that caused it.
-
-        That is when it has done nothing for a while: rolling a long backlog rests for a second now and then.
-        """
-        deadline = time.monotonic() + timeout_s
-        before, calm = self.cpu_s(), 0
-        while time.monotonic() < deadline and calm < _CALM_SAMPLES:
-            time.sleep(_SAMPLE_S)
-            now = self.cpu_s()
-            calm = calm + 1 if now - before < _CALM_CPU_S else 0
-            before = now
+        """Wait until it has caught up with itself, so that what it puts off is charged to the run that caused it."""
+        settle(self.pid, timeout_s)
 
     def _await_ready(self) -> None:
         deadline = time.monotonic() + _START_S
@@ -158,6 +141,35 @@ class Server:
 
     def _log_tail(self) -> str:
         return (self._folder / "serve.log").read_text(errors="replace")[-3000:]
+
+
+def cpu_s(pid: int) -> float:
+    """User and system time of all threads of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICK
+
+
+def disk_bytes(folder: Path) -> int:
+    """Bytes of all files below a folder. Blocks, not lengths: preallocated files count as what they use."""
+    total = 0
+    for within, _, files in os.walk(folder):
+        for name in files:
+            try:
+                total += (Path(within) / name).stat().st_blocks * 512
+            except FileNotFoundError:
+                continue  # compacted away meanwhile
+    return total
+
+
+def settle(pid: int, timeout_s: float) -> None:
+    """Wait until a process has done nothing for a while: rolling a long backlog rests for a second now and then."""
+    deadline = time.monotonic() + timeout_s
+    before, calm = cpu_s(pid), 0
+    while time.monotonic() < deadline and calm < _CALM_SAMPLES:
+        time.sleep(_SAMPLE_S)
+        now = cpu_s(pid)
+        calm = calm + 1 if now - before < _CALM_CPU_S else 0
+        before = now
 
 
 def _command(*arguments: str) -> list[str]:
