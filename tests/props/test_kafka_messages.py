@@ -145,7 +145,8 @@ def test_json_of_many_messages_is_what_each_would_be_alone(told: list[list[tuple
         stamp_us = NOW - SECOND + i * MS
         for k, (x, timed) in enumerate(several):
             tags = {} if timed else {"widerow_time": "received"}
-            want.append(Report(f"d{i}", NOW - k * MS if timed else stamp_us + i, {"x": x}, tags, stamp_us))
+            before = sum(not timed for _, timed in several[:k])  # a microsecond for each
+            want.append(Report(f"d{i}", NOW - k * MS if timed else stamp_us + i + before, {"x": x}, tags, stamp_us))
     devices = [f"d{i}" for i in range(len(told))]
     decoded = RECEIVER.decode(pack_of(values, JSON, devices, NOW - SECOND))
     assert decoded.refusals == ()

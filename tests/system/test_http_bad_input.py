@@ -8,9 +8,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import pyarrow as pa
 import pytest
 
 from system.conftest import MAX_BODY_MIB, Site, now_ms
+from widerow.codec.answer import ARROW, stream_of
 from widerow.model.token import Role
 
 TOO_LARGE = (MAX_BODY_MIB << 20) + 1
@@ -46,7 +48,10 @@ REFUSED = {
     "a time before 1970": ({"device": "bad", "time": -1, "values": {"a": 1}}, "time"),
     "a time that is none": ({"device": "bad", "time": "yesterday", "values": {"a": 1}}, "time"),
     "a time without its zone": ({"device": "bad", "time": "2026-01-01T00:00:00", "values": {"a": 1}}, "time"),
-    "a time ahead of the clock": ({"device": "bad", "time": "2200-01-01T00:00:00Z", "values": {"a": 1}}, "future"),
+    "seconds for milliseconds": ({"device": "bad", "time": now_ms() // 1000, "values": {"a": 1}}, "time"),
+    "microseconds for milliseconds": ({"device": "bad", "time": now_ms() * 1000, "values": {"a": 1}}, "time"),
+    "a clock that is not set": ({"device": "bad", "time": "1970-01-01T00:01:07Z", "values": {"a": 1}}, "time"),
+    "a time ahead of the clock": ({"device": "bad", "time": "2199-01-01T00:00:00Z", "values": {"a": 1}}, "future"),
     "a time of long ago": ({"device": "bad", "time": "2001-01-01T00:00:00Z", "values": {"a": 1}}, "too-old"),
     "an integer beyond 2^53": ({"device": "bad", "values": {"a": 2**53 + 1}}, "integer-range"),
 }
@@ -65,6 +70,62 @@ def test_a_bad_report_is_refused_and_its_neighbours_are_kept(site: Site, what: s
     assert (between.json()["accepted"], between.json()["refused"]) == (2, 1)
     assert refused(between) == [(1, code)]
     assert site.client().get("/v1/devices/bad").status_code == 404
+
+
+def test_a_time_in_the_wrong_unit_is_refused_with_a_hint_in_every_format(site: Site) -> None:
+    seconds = now_ms() // 1000
+    ndjson = "".join(json.dumps({"device": "bad", "time": at, "values": {"a": 1}}) + "\n" for at in (seconds, seconds))
+    table = pa.table({"device": ["bad"], "time": [seconds], "a": [1.0]})
+    client = site.client(Role.WRITE)
+    answers = [
+        write(site, {"device": "bad", "time": seconds, "values": {"a": 1}}),
+        client.post("/v1/write", content=ndjson, headers={"Content-Type": "application/x-ndjson"}),
+        client.post("/v1/write", content=stream_of(table), headers={"Content-Type": ARROW}),
+    ]
+    for answer in answers:
+        assert answer.status_code == 422, answer.text
+        assert {(r["code"], "precision=s" in r["reason"]) for r in answer.json()["refusals"]} == {("time", True)}
+    wrong = f"/write?precision=ns|{seconds}", f"/api/v2/write?precision=ms|{seconds}", f"/write?precision=s|{seconds}000"
+    for path in wrong:
+        url, _, at = path.partition("|")
+        answer = client.post(url, content=f"m,device=bad a=1 {at}\nm,device=clocked a=1")
+        assert answer.status_code == 400
+        assert "precision=s" in answer.json()["message"]
+        assert "dropped=1" in answer.json()["message"]
+    assert site.client().get("/v1/devices/bad").status_code == 404
+    assert site.values("clocked") == {"m_a": 1.0}
+
+
+def test_a_question_for_seconds_is_refused_with_a_hint_and_0_is_a_start(site: Site) -> None:
+    site.write("asked", {"a": 1})
+    seconds = now_ms() // 1000
+    client = site.client(Role.READ)
+    for path in (f"/v1/devices/asked/series?start={seconds}", f"/v1/devices/asked/series?start=0&end={seconds}&step=1h"):
+        answer = client.get(path)
+        assert (answer.status_code, code_of(answer)) == (400, "time")
+        assert "milliseconds" in answer.json()["error"]["message"]
+    answer = client.post("/v1/query", json={"devices": ["asked"], "start": seconds, "step": "1h"})
+    assert (answer.status_code, code_of(answer)) == (400, "time")
+    assert len(client.get("/v1/devices/asked/series?start=0").json()["series"]) == 1
+
+
+@pytest.mark.parametrize("kind", ["array", "ndjson", "arrow"])
+def test_reports_without_a_time_are_kept_each_and_in_order(site: Site, kind: str) -> None:
+    device = f"timeless-{kind}"
+    values = [float(i // 5 % 5) for i in range(150)]
+    reports = [{"device": device, "values": {"a": value}} for value in values]
+    if kind == "arrow":
+        body: str | bytes = stream_of(pa.table({"device": [device] * 150, "a": values}))
+    else:
+        body = json.dumps(reports) if kind == "array" else "\n".join(map(json.dumps, reports))
+    form = {"array": "application/json", "ndjson": "application/x-ndjson", "arrow": ARROW}[kind]
+    before = now_ms()
+    answer = site.client(Role.WRITE).post("/v1/write", content=body, headers={"Content-Type": form})
+    assert answer.status_code == 204, answer.text
+    points = site.client().get(f"/v1/devices/{device}/series?epoch=us").json()["series"][0]["points"]
+    assert [value for _, value in points] == values
+    assert [at - points[0][0] for at, _ in points] == list(range(150))
+    assert before * 1000 - 150 <= points[0][0] <= now_ms() * 1000
 
 
 def test_two_values_for_one_cell_are_refused_and_a_repeat_is_harmless(site: Site) -> None:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from widerow.model.batch import Report, batch_of, reports_of
-from widerow.model.tenant import RetentionEpoch, Tenant
-from widerow.model.times import DAY, HOUR, MINUTE
+from widerow.model.tenant import FOREVER, RetentionEpoch, Tenant
+from widerow.model.times import DAY, END_EVENT_US, FIRST_EVENT_US, HOUR, MINUTE
 from widerow.pipeline.check import check
 
 NOW = 1_800_000_000_000_000
@@ -38,6 +38,18 @@ def test_reports_far_ahead_or_too_old_are_refused_and_their_neighbours_kept() ->
 def test_the_limits_themselves_are_kept() -> None:
     edge = [report(time_us=NOW + 5 * MINUTE, x=1), report(time_us=NOW - 30 * DAY, x=1)]
     assert run(edge) == (edge, [])
+
+
+def test_a_time_before_1980_or_after_2200_is_refused_with_a_hint_and_its_neighbours_kept() -> None:
+    good = report(x=1)
+    tenant = Tenant(name="acme", raw_epochs=(RetentionEpoch(0, FOREVER),))
+    times = [1_794_729_600_000, FIRST_EVENT_US - 1, FIRST_EVENT_US, END_EVENT_US, 0]
+    batch = batch_of([good, *(report(f"d{i}", time_us, x=1) for i, time_us in enumerate(times))])
+    kept, refusals = check(batch, tenant, now_us=NOW, max_future_us=END_EVENT_US)
+    assert [r.device for r in reports_of(kept)] == ["d", "d2"]
+    assert [(r.code, list(r.positions)) for r in refusals] == [("time", [1, 2, 4, 5])]
+    assert "time 1970-01-21T18:32:09.600Z lies outside 1980..2200" in refusals[0].reason
+    assert "precision=" in refusals[0].reason
 
 
 def test_what_is_too_old_depends_on_the_retention_that_holds_at_its_own_time() -> None:

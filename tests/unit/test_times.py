@@ -11,6 +11,7 @@ from widerow.model.times import (
     DAY,
     HOUR,
     MAX_TIME_US,
+    SECOND,
     TimeSpan,
     format_duration,
     format_time,
@@ -40,6 +41,15 @@ def test_a_time_that_cannot_be_read_says_what_can() -> None:
         with pytest.raises(Rejected) as caught:
             parse_time(text, NOW)
         assert caught.value.code == "time"
+
+
+def test_seconds_given_for_milliseconds_are_refused_with_a_hint_and_0_is_a_time() -> None:
+    for text in ("1794729600", "1794729600.5", "-1", "1", "1794729600000000", "9007199254740"):
+        with pytest.raises(Rejected, match=r"read as milliseconds.*1980..2200.*epoch=") as caught:
+            parse_time(text, NOW)
+        assert caught.value.code == "time"
+    assert parse_time("0", NOW) == 0
+    assert parse_time("1970-01-01T00:00:01Z", NOW) == SECOND, "what is written out is meant"
 
 
 @given(st.integers(0, MAX_TIME_US))

@@ -11,7 +11,6 @@ from widerow.cli import output
 from widerow.cli.api import in_path
 from widerow.cli.failure import Misused
 from widerow.cli.session import Session, YesOption, client, confirm
-from widerow.model.times import MAX_TIME_US, MS
 
 app = typer.Typer(help="Metrics: what is measured.", no_args_is_help=True)
 
@@ -86,7 +85,7 @@ def delete(
     session.api.get(path)
     confirm(f"deleting metric {metric}" + (" with all its values" if erase else ""), yes=yes)
     if erase:
-        session.api.post("/v1/admin/erase", {"metric": metric, "start": 0, "end": MAX_TIME_US // MS})
+        session.api.post("/v1/admin/erase", {"metric": metric})
     session.api.delete(path)
     session.done({"deleted": metric, "erased": erase}, f"metric {metric} is deleted")
 

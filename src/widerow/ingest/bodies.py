@@ -1,11 +1,13 @@
 """From a request's body to a decoded batch: which decoder reads what, and the stamp of the version.
 
-The version is stamped here, once, when the body has arrived: by the clock of the store that it is for.
+The version is stamped here, once, when the body has arrived: by the clock of the store that it is for. So are reports of
+JSON and Arrow without a time, a microsecond each. Lines without one have the time of receipt: several make one report.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from widerow.codec.body import decompress
 from widerow.codec.decoded import Decoded
 from widerow.codec.json import JsonDecoder
 from widerow.codec.line import LineDecoder
+from widerow.ingest.stamps import Stamps, dated, timeless
 from widerow.model.errors import Rejected, Unsupported
 from widerow.model.names import Coded
 from widerow.model.tenant import ANY_NUMBER
@@ -30,7 +33,7 @@ class Bodies:
     """The decoders of a process. Safe to share between threads."""
 
     def __init__(self, line: LineDecoder, json: JsonDecoder, clock: Clock) -> None:
-        self._line, self._json, self._clock = line, json, clock
+        self._line, self._json, self._clock, self._stamps = line, json, clock, Stamps()
 
     def reports(
         self,
@@ -46,28 +49,28 @@ class Bodies:
     ) -> Callable[[], Decoded]:
         """How to decode a body of `POST /v1/write`. Raises at once for what no decoder reads.
 
-        `received_us` is when it arrived, the time of reports that bring none; `version_us` the version of those without
-        one. Both are now, unless they are given. `max_values`: of one report. `pipeline.check` refuses it for all forms;
-        decoders that are told need not read the rest of such a report.
+        `received_us` is when it arrived: reports that bring no time get the microseconds before. `version_us` is the version
+        of those without one. Both are now, unless they are given. `max_values`: of one report. `pipeline.check` refuses it
+        for all forms; decoders that are told need not read the rest of such a report.
         """
         media_type = media_type_of(content_type)
         if precision not in PRECISIONS:
             raise Rejected(f"precision {precision!r} is not known: give one of {', '.join(PRECISIONS)}", code="precision")
-        now_us, version_us = self._stamps(received_us, version_us)
-        if media_type == ARROW_TYPE:
-            return lambda: decode_arrow(
-                decompress(body, encoding, max_bytes), precision=precision, now_us=now_us, version_us=version_us
-            )
-        if media_type not in JSON_TYPES + NDJSON_TYPES:
+        now_us, version_us = self._received(received_us, version_us)
+        if media_type not in REPORT_TYPES + JSON_TYPES + NDJSON_TYPES:
             raise Unsupported(f"content type {media_type[:80]!r} is not known here: send {', '.join(REPORT_TYPES)}")
-        return lambda: self._json.decode(
-            decompress(body, encoding, max_bytes),
-            precision=precision,
-            ndjson=media_type in NDJSON_TYPES,
-            now_us=now_us,
-            version_us=version_us,
-            max_values=max_values,
-        )
+
+        def decode() -> Decoded:
+            plain = decompress(body, encoding, max_bytes)
+            if media_type == ARROW_TYPE:
+                return decode_arrow(plain, precision=precision, now_us=now_us, version_us=version_us)
+            is_ndjson = media_type in NDJSON_TYPES
+            return self._json.decode(
+                plain, precision=precision, ndjson=is_ndjson, now_us=now_us, version_us=version_us, max_values=max_values
+            )
+
+        stamps = self._stamps if received_us is None else Stamps()  # what is sent again gets the same times again
+        return lambda: _dated(decode(), now_us, stamps)
 
     def lines(
         self,
@@ -83,7 +86,7 @@ class Bodies:
         """How to decode a body of line protocol."""
         if precision not in LINE_PRECISIONS:
             raise Rejected(f"precision {precision!r} is not known: give one of ns, us, ms, s, m, h", code="precision")
-        now_us, version_us = self._stamps(received_us, version_us)
+        now_us, version_us = self._received(received_us, version_us)
         return lambda: self._line.decode(
             decompress(body, encoding, max_bytes),
             precision=precision,
@@ -125,7 +128,7 @@ class Bodies:
     ) -> Callable[[], Decoded]:
         def decode() -> Decoded:
             body = decompress(origin.body, origin.encoding, max_bytes)
-            return self._json.decode_documents(
+            decoded = self._json.decode_documents(
                 np.frombuffer(body, np.uint8),
                 np.array([0, len(body)]),
                 Coded.of([origin.device]),
@@ -134,6 +137,7 @@ class Bodies:
                 version_us=version_us,
                 max_values=max_values,
             )
+            return _dated(decoded, received_us, Stamps())
 
         return decode
 
@@ -141,7 +145,7 @@ class Bodies:
         """Of what is received now."""
         return self._clock.version_us()
 
-    def _stamps(self, received_us: int | None, version_us: int | None) -> tuple[int, int]:
+    def _received(self, received_us: int | None, version_us: int | None) -> tuple[int, int]:
         """When a body arrived, and the version of what is in it."""
         return (
             self._clock.now_us() if received_us is None else received_us,
@@ -151,3 +155,11 @@ class Bodies:
 
 def media_type_of(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
+
+
+def _dated(decoded: Decoded, received_us: int, stamps: Stamps) -> Decoded:
+    rows = timeless(decoded.batch, received_us)
+    if not len(rows):
+        return decoded
+    first_us = np.array([stamps.take(received_us, len(rows))])
+    return replace(decoded, batch=dated(decoded.batch, rows, np.zeros(len(rows), np.int64), first_us))

@@ -20,6 +20,11 @@ MIN_TIME_US = 0
 MAX_TIME_US = (1 << 53) - 1
 """The year 2255: up to here a time is exact as a 64-bit float, too."""
 
+FIRST_EVENT_US, END_EVENT_US = 315_532_800 * SECOND, 7_258_118_400 * SECOND
+"""1980 and 2200. A report from outside was read in the wrong unit, or comes from a device without a clock."""
+NOT_AN_EVENT = "lies outside 1980..2200: give its unit (precision=s, ms, us or ns), or set the device's clock"
+"""Why a report's time is refused, with the knob to turn."""
+
 PRECISION_US = {"s": SECOND, "ms": MS, "us": 1}
 """How many microseconds one unit is; nanoseconds are divided by 1,000 instead."""
 
@@ -106,6 +111,12 @@ def parse_time(text: str, now_us: int) -> int:
         time_us = now_us + (shift if sign == "+" else -shift)
     elif _EPOCH.fullmatch(text):
         time_us = round(float(text) * MS) if "." in text else int(text) * MS
+        if time_us and not FIRST_EVENT_US <= time_us < END_EVENT_US:
+            raise Rejected(
+                f"time {text[:40]!r} is a number, read as milliseconds since 1970, and lies outside 1980..2200: "
+                "give milliseconds or RFC 3339 (epoch= is the unit of the times in answers)",
+                code="time",
+            )
     else:
         time_us = parse_rfc3339(text)
     if not MIN_TIME_US <= time_us <= MAX_TIME_US:

@@ -18,7 +18,7 @@ from widerow.model.hashing import mix, same_at
 from widerow.model.kernel import kernel
 from widerow.model.tags import has_tag
 from widerow.model.tenant import FOREVER, Tenant
-from widerow.model.times import format_duration, format_time
+from widerow.model.times import END_EVENT_US, FIRST_EVENT_US, NOT_AN_EVENT, format_duration, format_time
 from widerow.telemetry.store import oldest_shown_us
 
 _TAG = int(CellKind.TAG)
@@ -46,6 +46,9 @@ def check(
     batch = _without_crowded(batch, tenant.limits.most_values, refusals)
     time_us = batch.time_us
     if len(time_us):
+        batch = _of_our_time(batch, refusals)
+        time_us = batch.time_us
+    if len(time_us):
         latest = now_us + max_future_us
         if time_us.max() > latest:
             seen = format_time(int(time_us.max()))
@@ -67,6 +70,16 @@ def _without_crowded(batch: Batch, most: int, refusals: list[Refusal]) -> Batch:
     used[cells.name] = True  # a million names of what is refused go no further
     codes = (np.cumsum(used) - 1).astype(np.int32)
     return kept.with_cells(replace(cells, names=cells.names.take(np.flatnonzero(used)), name=codes[cells.name]))
+
+
+def _of_our_time(batch: Batch, refusals: list[Refusal]) -> Batch:
+    """Without reports whose time was read in the wrong unit, or that come from a device whose clock is not set."""
+    time_us = batch.time_us
+    if time_us.min() >= FIRST_EVENT_US and time_us.max() < END_EVENT_US:
+        return batch
+    bad = (time_us < FIRST_EVENT_US) | (time_us >= END_EVENT_US)
+    seen = format_time(int(time_us[np.argmax(bad)]))
+    return _refuse(batch, bad, refusals, "time", f"time {seen} {NOT_AN_EVENT}")
 
 
 def _without_old(batch: Batch, tenant: Tenant, now_us: int, refusals: list[Refusal]) -> Batch:

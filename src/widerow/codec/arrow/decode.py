@@ -36,7 +36,7 @@ from widerow.model.batch import RECEIVED_TAG, Batch, CellKind, Cells
 from widerow.model.check import MAX_TEXT_BYTES, name_fault
 from widerow.model.errors import Rejected, TooLarge, Unsupported
 from widerow.model.names import Coded, Names
-from widerow.model.times import MS, PRECISION_US
+from widerow.model.times import MS, NOT_AN_EVENT, PRECISION_US
 
 MAX_CELLS = 20_000_000
 """What a stream may hold in all. Bits, nulls and dictionaries make cells cheap to send and dear to keep."""
@@ -160,7 +160,7 @@ def _head(
         if not is_time(column.type):
             raise Rejected(f"column 'time' is {column.type}; it must be a timestamp or a number", code="syntax")
         given_us, received, bad = times(column, precision)
-        faults.mark(bad & ~received, "time", "the time lies outside 1970..2255")
+        faults.mark(bad & ~received, "time", f"the time {NOT_AN_EVENT}")
         time_us = np.where(received, now_us, given_us)
 
     versions = np.full(n, version_us, np.int64)

@@ -21,7 +21,7 @@ from widerow.model.batch import RECEIVED_TAG, CellKind
 from widerow.model.check import MAX_TEXT_BYTES, name_fault
 from widerow.model.errors import Rejected
 from widerow.model.tenant import ANY_NUMBER
-from widerow.model.times import MAX_TIME_US, MIN_TIME_US, PRECISION_US, parse_rfc3339
+from widerow.model.times import MAX_TIME_US, MIN_TIME_US, NOT_AN_EVENT, PRECISION_US, parse_rfc3339
 
 MAX_DEPTH = 64
 """Brackets within brackets; a report has two. More would only feed a recursive parser until it breaks."""
@@ -163,7 +163,7 @@ def _time(content: Any, precision: str, now_us: int) -> int:
     except (OverflowError, ValueError):
         raise Fault("time", f"time {str(content)[:80]!a} cannot be read") from None
     if not MIN_TIME_US <= time_us <= MAX_TIME_US:
-        raise Fault("time", f"time {str(content)[:80]!a} lies outside 1970..2255; numbers were read as {precision}")
+        raise Fault("time", f"time {str(content)[:80]!a} {NOT_AN_EVENT}; it was read as {precision}")
     return time_us
 
 

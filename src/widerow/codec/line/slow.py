@@ -17,7 +17,7 @@ from widerow.model.batch import RECEIVED_TAG, CellKind
 from widerow.model.check import MAX_TEXT_BYTES, name_fault
 from widerow.model.errors import Refusal
 from widerow.model.tenant import ANY_NUMBER
-from widerow.model.times import HOUR, MAX_TIME_US, MIN_TIME_US, MINUTE, PRECISION_US
+from widerow.model.times import HOUR, MAX_TIME_US, MIN_TIME_US, MINUTE, NOT_AN_EVENT, PRECISION_US
 
 UNIT_US = {**PRECISION_US, "u": 1, "µ": 1, "μ": 1, "m": MINUTE, "h": HOUR, "ns": 0, "n": 0}
 """Microseconds of one unit of time, by each spelling of a precision; 0 stands for nanoseconds."""
@@ -244,7 +244,7 @@ def _time(text: bytes, unit_us: int) -> int | None:
         time_us = count * unit_us if unit_us else count // 1000
         if MIN_TIME_US <= time_us <= MAX_TIME_US:
             return time_us
-    raise Fault("time", f"the time {_shown(token)} lies outside 1970..2255; is the precision right?")
+    raise Fault("time", f"the time {_shown(token)} {NOT_AN_EVENT}")
 
 
 def _skip_blanks(line: bytes, i: int) -> int:

@@ -3,8 +3,8 @@
 Rule 1: what is wrong with a message is its own: its neighbours of the pack are kept.
 Rule 2: a report without a time, and one without a version, has the time that Kafka gave to its message, as often as it is
 decoded and whatever our clock says. Within that millisecond its offset says which microsecond: messages of one device
-that came in the same one are kept each. A message that is a little ahead of our clock waits (`ready_us`); a version
-that is further ahead is refused.
+that came in the same one are kept each. So are the reports of one message, each a microsecond later than the one before.
+A message that is a little ahead of our clock waits (`ready_us`); a version that is further ahead is refused.
 Rule 3: reports of different messages do not contradict each other. Ours were looked at by the front that made them.
 """
 
@@ -21,11 +21,11 @@ from widerow.codec.decoded import Decoded
 from widerow.codec.json import JsonDecoder
 from widerow.ingest.kafka.message import ARROW, FORMAT, JSON, TENANT, VERSION
 from widerow.ingest.kafka.offsets import Place
+from widerow.ingest.stamps import dated, timeless
 from widerow.model.arrays import Ints
-from widerow.model.batch import RECEIVED_TAG, Batch, batch_of
+from widerow.model.batch import Batch, batch_of
 from widerow.model.errors import Refusal
 from widerow.model.names import Coded, Names
-from widerow.model.tags import has_tag
 from widerow.model.tenant import ANY_NUMBER
 from widerow.model.times import MAX_TIME_US, MS, SECOND, Clock, format_duration, format_time, whole_ms
 from widerow.pipeline.job import Lane
@@ -208,10 +208,10 @@ class Receiver:
             texts.data, texts.offsets, devices, now_us=_UNKNOWN_US, version_us=_UNKNOWN_US, max_values=max_values
         )
         batch = decoded.batch
-        stamp_us = np.array([message.time_us for message in messages], np.int64)[batch.position]
-        received = (batch.time_us == _UNKNOWN_US) & has_tag(batch.cells, RECEIVED_TAG[0])
-        dated = replace(batch, time_us=np.where(received, stamp_us, batch.time_us), version_us=stamp_us - stamp_us % MS)
-        return self._without_future(pack, dated, decoded.refusals)
+        first_us = np.array([message.time_us for message in messages], np.int64)
+        rows, stamp_us = timeless(batch, _UNKNOWN_US), first_us[batch.position]
+        batch = replace(dated(batch, rows, batch.position[rows], first_us), version_us=stamp_us - stamp_us % MS)
+        return self._without_future(pack, batch, decoded.refusals)
 
     def _without_future(self, pack: Pack, batch: Batch, refusals: tuple[Refusal, ...]) -> Decoded:
         """Without versions from the future. Those that were waited for are not, also if our clock was set back since."""

@@ -35,19 +35,17 @@ from widerow.config import Mqtt
 from widerow.ingest.mqtt.aside import Aside
 from widerow.ingest.mqtt.client import Client
 from widerow.ingest.mqtt.order import Order
-from widerow.ingest.mqtt.parcel import Parcel
+from widerow.ingest.mqtt.parcel import Parcel, reports_at_most
 from widerow.ingest.mqtt.refusals import DeadLetter, Refusals
 from widerow.ingest.mqtt.settings import client_settings, topic_templates
-from widerow.ingest.mqtt.stamps import Stamps
 from widerow.ingest.mqtt.statuses import Statuses, Tell, is_online_of
 from widerow.ingest.mqtt.topics import OTHER, STATUS, TELEMETRY, Parsed, Topics
 from widerow.ingest.mqtt.watch import Watch
 from widerow.ingest.mqtt.window import Block
+from widerow.ingest.stamps import Stamps, dated, timeless
 from widerow.model.arrays import Ints
-from widerow.model.batch import RECEIVED_TAG
 from widerow.model.errors import NotFound, Overloaded, Refusal, Rejected, TenantBusy, Unavailable, WiderowError
 from widerow.model.lane import Lane
-from widerow.model.tags import has_tag
 from widerow.model.tenant import Tenant
 from widerow.model.times import SECOND, Clock
 from widerow.ops.counters import Counters
@@ -185,10 +183,12 @@ class Gateway:
             return
         tenants = parsed.tenant[rows]
         version_us = self._clock.version_us()
-        first_us = self._stamps.take(block.received_us, len(block.messages))
+        counts = reports_at_most(block.messages, rows)
+        first_us = self._stamps.take(block.received_us, int(counts.sum())) + np.cumsum(counts) - counts
         for code in np.unique(tenants).tolist():
-            own = rows[tenants == code]
-            yield Parcel(parsed.tenants[code], block, own, parsed.devices(own), version_us, first_us)
+            its = tenants == code
+            own = rows[its]
+            yield Parcel(parsed.tenants[code], block, own, parsed.devices(own), version_us, first_us[its])
 
     # -- through the pipeline
 
@@ -411,12 +411,8 @@ class Gateway:
 def _dated(parcel: Parcel, decoded: Decoded) -> Decoded:
     """Reports without a time have one of their message's own: it is the same whenever the message is tried again."""
     batch = decoded.batch
-    timeless = batch.time_us == parcel.block.received_us
-    if not timeless.any():
-        return decoded
-    timeless &= has_tag(batch.cells, RECEIVED_TAG[0])
-    time_us = np.where(timeless, parcel.first_us + parcel.rows[batch.position], batch.time_us)
-    return replace(decoded, batch=replace(batch, time_us=time_us))
+    rows = timeless(batch, parcel.block.received_us)
+    return replace(decoded, batch=dated(batch, rows, batch.position[rows], parcel.first_us)) if len(rows) else decoded
 
 
 def _has_conflict(refusals: Iterable[Refusal]) -> bool:
