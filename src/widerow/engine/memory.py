@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from widerow.engine.port import ALL, Definition, EngineStats, Expired, Features, Span, TableSize
+from widerow.engine.port import ALL, Columns, Definition, EngineStats, Expired, Features, Span, TableSize
 from widerow.engine.rows import NEVER, Column, Cursor, Key, Row, Rows
 from widerow.model.arrays import Flags
 from widerow.model.batch import CellKind, Cells
@@ -156,7 +156,7 @@ class MemoryEngine:
         span: Span = ALL,
         *,
         limit: int | None = None,
-        columns: Sequence[str] | None = None,
+        columns: Columns | None = None,
         after: Cursor | None = None,
         first: bool = False,
         may_lag: bool = False,  # noqa: ARG002 - nothing here lags

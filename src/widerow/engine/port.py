@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from widerow.engine.rows import Cursor, Key, Row, Rows
 from widerow.model.arrays import Flags
+from widerow.model.labels import Selectors
 from widerow.model.times import Clock
 from widerow.schema.table import Table
+
+Columns: TypeAlias = Sequence[str] | Selectors
+"""The cells that a scan wants: those with these names as they are stored, or those that selectors mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +136,7 @@ class Engine(Protocol):
         span: Span = ALL,
         *,
         limit: int | None = None,
-        columns: Sequence[str] | None = None,
+        columns: Columns | None = None,
         after: Cursor | None = None,
         first: bool = False,
         may_lag: bool = False,
@@ -146,7 +150,8 @@ class Engine(Protocol):
         contiguous; a chunk may hold several partitions, or part of one. Nothing expired is ever shown. A scan sees what was
         written before it began, and may or may not see what is written while it runs.
         Cells of a fixed row come in the order of its table's columns, those of a sparse row in the same order every time.
-        `limit` counts the logical rows that are shown, for each key asked for. `columns` names the cells wanted. Every
+        `limit` counts the logical rows that are shown, for each key asked for. `columns` names the cells wanted;
+        what selectors mean is found among the names that are stored in each partition, whatever else is known. Every
         chunk has a cursor; resumed `after` it, the same scan gives exactly the rest of itself.
         `first` says that only each cell's first appearance in its partition is wanted: the engine may leave out others.
         `may_lag` says that the last seconds need not be seen: an engine whose store has copies that follow with a delay may

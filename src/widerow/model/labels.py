@@ -10,11 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MappingProxyType
 
 from widerow.model.errors import Rejected
 
 Labels = Mapping[str, str]
 
+_NO_LABELS: Labels = MappingProxyType({})
 _SPECIAL = re.compile(r"([\\,={}])")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _PIECE = r"(?:[^\\,={}]|\\[\\,={}])+"
@@ -30,27 +33,61 @@ def labelled(name: str, labels: Labels) -> str:
     return f"{_escaped(name)}{{{','.join(f'{label}={value}' for _, label, value in pairs)}}}"
 
 
-def parted(stored: str) -> tuple[str, dict[str, str]]:
+@lru_cache(4096)  # a fleet has few names, and every chunk that is read brings them again
+def parted(stored: str) -> tuple[str, Labels]:
     """The plain name and the labels of a stored name."""
     name, labels = _read(stored)
-    return (name, labels) if labelled(name, labels) == stored else (stored, {})
+    return (name, MappingProxyType(labels)) if labelled(name, labels) == stored else (stored, _NO_LABELS)
 
 
 @dataclass(frozen=True, slots=True)
 class Selector:
     """The metrics that a question means by one name: every variant that has at least these labels."""
 
+    text: str
     name: str
-    labels: Labels = field(default_factory=dict)
+    labels: Labels
 
     @classmethod
     def of(cls, text: str) -> Selector:
         """`disk_used` means all its variants, `disk_used{path=/}` those with that label, in any order of labels."""
-        return cls(*_read(text))
+        return cls(text, *_read(text))
+
+    @property
+    def stem(self) -> str:
+        """The stored names of variants with labels begin with this."""
+        return _escaped(self.name) + "{"
 
     def means(self, stored: str) -> bool:
+        if stored == self.text:  # also a name that only looks labelled, such as `x{b=1,a=2}`
+            return True
         name, labels = parted(stored)
         return name == self.name and self.labels.items() <= labels.items()
+
+
+@dataclass(frozen=True, slots=True)
+class Selectors:
+    """The metrics that a question means by several names: `stored in selectors` says whether one of them means it."""
+
+    names: tuple[str, ...]
+    selectors: Sequence[Selector] = field(init=False, compare=False, repr=False)
+    _exact: frozenset[str] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "selectors", tuple(map(Selector.of, self.names)))
+        object.__setattr__(self, "_exact", frozenset(self.names))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __contains__(self, stored: str) -> bool:
+        """A name without labels is meant as it is, or not at all: of those, the whole costs one look into a set."""
+        return stored in self._exact or (stored.endswith("}") and any(one.means(stored) for one in self.selectors))
+
+    @classmethod
+    def of(cls, names: Sequence[str] | None) -> Selectors | None:
+        """None, or no names: all metrics."""
+        return cls(tuple(dict.fromkeys(names))) if names else None
 
 
 def cut_names(text: str) -> Sequence[str]:

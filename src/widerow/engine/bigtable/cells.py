@@ -7,7 +7,6 @@ Rule 2: what has expired is dropped after that, so it never uncovers an older ve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,11 +16,13 @@ from widerow.engine.bigtable.answers import Page
 from widerow.engine.bigtable.expiry import expire_us, window_open
 from widerow.engine.bigtable.families import KEPT_CODE, NAMES
 from widerow.engine.bigtable.keys import TableKeys
+from widerow.engine.port import Columns
 from widerow.engine.rows import Column, Rows
 from widerow.model.arrays import Bytes, Codes, Flags, Floats, Ints
 from widerow.model.batch import CellKind, Cells
 from widerow.model.errors import Corrupt
 from widerow.model.kernel import inlined, kernel
+from widerow.model.labels import Selectors
 from widerow.model.names import Names
 
 _KINDS = len(CellKind)
@@ -36,14 +37,15 @@ class Found:
     row: Ints
 
 
-def decode(keys: TableKeys, page: Page, *, now_us: int, columns: Sequence[str] | None) -> Found:
+def decode(keys: TableKeys, page: Page, *, now_us: int, columns: Columns | None) -> Found:
     page = _with_kept(_by_family(page))
     columns_of_key = keys.spec.decode(page.keys)
     until_us = expire_us(keys.table, columns_of_key, page)
     wanted = np.ones(len(page.qualifiers), np.bool_)
     if columns is not None:
-        asked = {name.encode() for name in columns}
-        wanted = np.array([name in asked for name in page.qualifiers.to_bytes_list()], np.bool_)
+        asked = columns if isinstance(columns, Selectors) else frozenset(columns)
+        names = [name.decode(errors="replace") for name in page.qualifiers.to_bytes_list()]
+        wanted = np.array([name in asked for name in names], np.bool_)
     opened = window_open(keys.table, columns_of_key, np.full(len(page), now_us))
     n = len(page.family)
     order, row, start = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n + 1, np.int64)

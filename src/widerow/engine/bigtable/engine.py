@@ -32,7 +32,7 @@ from widerow.engine.bigtable.mutations import (
 )
 from widerow.engine.bigtable.requests import insert_request, newest, replace_request
 from widerow.engine.bigtable.scan import Scan, pages
-from widerow.engine.port import ALL, Definition, EngineStats, Expired, Features, Span, TableSize
+from widerow.engine.port import ALL, Columns, Definition, EngineStats, Expired, Features, Span, TableSize
 from widerow.engine.rows import Cursor, Key, Row, Rows
 from widerow.model.arrays import Flags, lengths
 from widerow.model.errors import ConfigError
@@ -164,7 +164,7 @@ class BigtableEngine:
         span: Span = ALL,
         *,
         limit: int | None = None,
-        columns: Sequence[str] | None = None,
+        columns: Columns | None = None,
         after: Cursor | None = None,
         first: bool = False,  # noqa: ARG002
         may_lag: bool = False,

@@ -29,6 +29,7 @@ from widerow.engine.bigtable.mutations import (
     expiry_text,
     set_cell,
 )
+from widerow.engine.port import Columns
 from widerow.engine.rows import Column, Row, Rows, cells_of
 from widerow.model.batch import CellKind, Value
 from widerow.model.errors import Corrupt
@@ -100,7 +101,7 @@ def replacement(row: bytes, now_us: int) -> list[bytes]:
     return [delete_family(META), set_cell(META, ROW, now_us, row), set_cell(META, DIGEST, now_us, digest(row))]
 
 
-def decode(keys: TableKeys, page: Page, *, now_us: int, columns: Sequence[str] | None) -> Found:
+def decode(keys: TableKeys, page: Page, *, now_us: int, columns: Columns | None) -> Found:
     columns_of_key = keys.spec.decode(page.keys)
     until_us = expire_us(keys.table, columns_of_key, page)
     is_row = np.array([name == ROW for name in page.qualifiers.to_bytes_list()], np.bool_)

@@ -11,6 +11,7 @@ from google.cloud.bigtable_v2 import types as bigtable
 from widerow.engine.bigtable.families import EXPIRES, KINDS, META
 from widerow.engine.bigtable.fixed import DIGEST
 from widerow.engine.bigtable.wire import field, number
+from widerow.model.labels import Selectors
 
 FILTER_BYTES = 16_000
 """Bigtable takes filters of up to 20 KB. What would be longer is filtered here instead."""
@@ -32,7 +33,7 @@ def lookup_request(row_keys: Iterable[bytes], row_filter: bytes) -> bytes:
 
 
 @lru_cache(maxsize=256)
-def newest(columns: tuple[str, ...] | None = None, *, values: bool = True) -> bytes:
+def newest(columns: tuple[str, ...] | Selectors | None = None, *, values: bool = True) -> bytes:
     """The newest version of each column, or of those named, with or without its value."""
     chain = [_NEWEST]
     if columns is not None and (pattern := _pattern(columns)):
@@ -47,11 +48,22 @@ def _serialized(chain: list[bigtable.RowFilter]) -> bytes:
     return bytes(_F.serialize(only))
 
 
-def _pattern(columns: Iterable[str]) -> bytes:
-    """Matches the names, and what is of them in `expires` and `kept`. Empty: it would be too long."""
-    names = b"|".join(re.sub(rb"[^a-zA-Z0-9_]", lambda m: b"\\x%02x" % m[0][0], name.encode()) for name in columns)
+def _pattern(columns: Iterable[str] | Selectors) -> bytes:
+    """Matches the names, and what is of them in `expires` and `kept`. Empty: it would be too long.
+
+    Of what selectors mean, it matches all variants: which of them have the labels is seen when the answer is read.
+    """
+    if isinstance(columns, Selectors):
+        variants = [_quoted(one.stem) + b"(?s:.*)" for one in columns.selectors]
+        names = b"|".join([*map(_quoted, columns.names), *variants])
+    else:
+        names = b"|".join(map(_quoted, columns))
     pattern = b"(?:%s:)?(?:(?:%s):)?(?:%s)" % (EXPIRES.encode(), "|".join(KINDS.values()).encode(), names)
     return pattern if len(pattern) <= FILTER_BYTES else b""
+
+
+def _quoted(name: str) -> bytes:
+    return re.sub(rb"[^a-zA-Z0-9_]", lambda m: b"\\x%02x" % m[0][0], name.encode())
 
 
 _EXISTS = bytes(_F.serialize(_F(family_name_regex_filter=META)))

@@ -22,9 +22,10 @@ from widerow.engine.bigtable.cells import Found
 from widerow.engine.bigtable.connection import Connection
 from widerow.engine.bigtable.keys import TableKeys
 from widerow.engine.bigtable.requests import Range, lookup_request, newest, read_request
-from widerow.engine.port import ALL, Span
+from widerow.engine.port import ALL, Columns, Span
 from widerow.engine.rows import Cursor, Key, Rows
 from widerow.model.arrays import Flags, Ints
+from widerow.model.labels import Selectors
 from widerow.model.names import Coded
 
 _CURSOR_DECODER = msgspec.msgpack.Decoder(tuple[int, bytes, int])
@@ -87,12 +88,12 @@ class Scan:
         now_us: int,
         span: Span = ALL,
         limit: int | None = None,
-        columns: Sequence[str] | None = None,
+        columns: Columns | None = None,
         may_lag: bool = False,
     ) -> None:
         self._connection, self._table_id, self._keys, self._may_lag = connection, table_id, keys, may_lag
         self._now_us, self._span, self._limit = now_us, span, limit
-        self._columns = None if columns is None else tuple(columns)
+        self._columns = columns if columns is None or isinstance(columns, Selectors) else tuple(columns)
         self._filter = newest(self._columns if keys.table.sparse else None)
 
     def run(self, partitions: Sequence[Key] | None, after: Cursor | None) -> Iterator[Rows]:

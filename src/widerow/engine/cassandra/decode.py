@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from widerow.engine.cassandra.physical import Physical, plain_name, unescaped
+from widerow.engine.port import Columns
 from widerow.engine.rows import NEVER, Key, Rows, cells_of, key_columns
 from widerow.model.arrays import Ints
 from widerow.model.batch import CellKind, Cells, Value
+from widerow.model.labels import Selectors
 from widerow.model.names import Coded, Names
 from widerow.model.times import MS
 
@@ -18,10 +20,10 @@ from widerow.model.times import MS
 class Reader:
     """Reads the selected columns of one table's rows."""
 
-    def __init__(self, physical: Physical, *, now_us: int, columns: Sequence[str] | None) -> None:
+    def __init__(self, physical: Physical, *, now_us: int, columns: Columns | None) -> None:
         self._table = table = physical.table
         self._now_us = now_us
-        self._wanted = None if columns is None else frozenset(columns)
+        self._wanted = columns if columns is None or isinstance(columns, Selectors) else frozenset(columns)
         self._key_length = len(table.key)
         self._single = len(table.partition) == 1 and table.partition[0].type == "text"
         self._cells_at = len(table.key) + table.sparse

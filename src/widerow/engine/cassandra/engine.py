@@ -17,7 +17,7 @@ from widerow.engine.cassandra.encode import Statements, batches, bound_to, pack_
 from widerow.engine.cassandra.names import KnownNames, Naming
 from widerow.engine.cassandra.physical import Physical, cell_name
 from widerow.engine.cassandra.scan import Scan
-from widerow.engine.port import ALL, Definition, EngineStats, Expired, Features, Span, TableSize
+from widerow.engine.port import ALL, Columns, Definition, EngineStats, Expired, Features, Span, TableSize
 from widerow.engine.rows import Cursor, Key, Row, Rows
 from widerow.model.arrays import Flags, lengths
 from widerow.model.batch import CellKind
@@ -181,7 +181,7 @@ class CassandraEngine:
         span: Span = ALL,
         *,
         limit: int | None = None,
-        columns: Sequence[str] | None = None,
+        columns: Columns | None = None,
         after: Cursor | None = None,
         first: bool = False,
         may_lag: bool = False,  # noqa: ARG002 - the consistency decides

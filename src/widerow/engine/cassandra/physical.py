@@ -197,6 +197,11 @@ class Physical:
         where = _all_equal(self.partition)
         return f"UPDATE {self.name} USING TIMESTAMP ? AND TTL ? SET cell_names = cell_names + ? WHERE {where}"
 
+    def select_names(self) -> str:
+        """The names of a partition's cells: one read of a static column, however many rows there are."""
+        columns = ", ".join([*self.partition, "cell_names"])
+        return f"SELECT DISTINCT {columns} FROM {self.name} WHERE {_all_equal(self.partition)}"
+
     def select_first(self, *, low: str = "", high: str = "") -> str:
         """As `select`, with the names of the partition's cells as the last column."""
         where = " AND ".join(filter(None, [_all_equal(self.partition), low, high]))

@@ -4,6 +4,8 @@ Rule 1: a page may end within a logical row; a chunk never does. What is left ov
 Rule 2: a cursor is the key of the last row shown, not the driver's paging state: it outlives the row, the process and the
 page size.
 Rule 3: several partitions are asked for ahead of the one being read, so that a scan of many waits once, not for each.
+Rule 4: the server picks cells by their exact names. What selectors mean is first looked up in the names that each partition
+has of its cells: one small read more for each, and none of the cells of other metrics.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 import msgspec
@@ -20,8 +22,9 @@ import numpy as np
 from widerow.engine.cassandra.cluster import Connection, reported
 from widerow.engine.cassandra.decode import Reader
 from widerow.engine.cassandra.physical import Physical, cell_name
-from widerow.engine.port import Span
+from widerow.engine.port import Columns, Span
 from widerow.engine.rows import Cursor, Key, Rows
+from widerow.model.labels import Selectors
 
 _CURSOR_DECODER = msgspec.msgpack.Decoder(tuple[int, list[str | int], int])
 
@@ -68,16 +71,18 @@ class Scan:
         now_us: int,
         span: Span,
         limit: int | None,
-        columns: Sequence[str] | None,
+        columns: Columns | None,
         first: bool = False,
     ) -> None:
         self._first = first and limit is None and physical.table.sparse
         self._connection, self._physical, self._table = connection, physical, physical.table
         self._now_us, self._span, self._limit = now_us, span, limit
         self._reader = Reader(physical, now_us=now_us, columns=columns)
-        self._names: list[list[str]] = []
-        if physical.table.sparse and columns is not None and len(columns) <= MOST_NAMES:
-            self._names = [[cell_name(name, tag=tag) for name in sorted(set(columns)) for tag in (False, True)]]
+        self._names: Sequence[str] | None = None
+        """The cells to ask for in every partition; None: all."""
+        self._selects = physical.table.sparse and isinstance(columns, Selectors)
+        if physical.table.sparse and not isinstance(columns, Selectors | None) and len(columns) <= MOST_NAMES:
+            self._names = [cell_name(name, tag=tag) for name in sorted(set(columns)) for tag in (False, True)]
 
     def run(self, keys: Sequence[Key] | None, after: Cursor | None) -> Iterator[Rows]:
         place = _Place.of(after)
@@ -130,15 +135,31 @@ class Scan:
     def _given(self, keys: Sequence[Key], place: _Place) -> Iterator[Rows]:
         waiting: deque[tuple[_Place, Any]] = deque()
         following = iter(range(place.index, len(keys)))
+        named = self._named(keys, (index for index in following if not self._gone(keys[index])))
         while True:
-            while len(waiting) < AHEAD and (index := next(following, None)) is not None:
-                if not self._gone(keys[index]):
-                    resumed = place if index == place.index and place.key else _Place(index)
-                    waiting.append((resumed, self._ask(keys[index], resumed.key)))
+            while len(waiting) < AHEAD and (found := next(named, None)) is not None:
+                index, names = found
+                resumed = place if index == place.index and place.key else _Place(index)
+                waiting.append((resumed, self._ask(keys[index], resumed.key, names)))
             if not waiting:
                 return
             resumed, future = waiting.popleft()
             yield from self._chunks(self._pages(future), resumed)
+
+    def _named(self, keys: Sequence[Key], which: Iterator[int]) -> Iterator[tuple[int, Sequence[str] | None]]:
+        """The keys to read, by index, and the cells to ask each for. Partitions without wanted cells are left out."""
+        if not self._selects:
+            yield from ((index, self._names) for index in which)
+            return
+        cql, n = self._physical.select_names(), len(self._table.partition)
+        while some := list(islice(which, AHEAD)):
+            asked = [self._send(cql, self._physical.partition_values(keys[index][:n])) for index in some]
+            for index, future in zip(some, asked, strict=True):
+                with reported():
+                    names = next((row[-1] for row in future.result().current_rows), None)
+                wanted = sorted(name for name in names or () if self._reader.wants(name))
+                if wanted or not names:  # without names, the cells are looked at one by one
+                    yield index, wanted if wanted and len(wanted) <= MOST_NAMES else None
 
     def _gone(self, key: Key) -> bool:
         """Whether there can be no rows: the key's window is past, or its moments are none."""
@@ -150,8 +171,8 @@ class Scan:
         bucket = int(key[[c.name for c in self._table.partition].index(window.column)])
         return bucket - bucket % window.width_us + window.width_us + window.keep_us <= self._now_us
 
-    def _ask(self, key: Key, behind: Key) -> Any:
-        """Start reading the rows a key means, from behind a row on."""
+    def _ask(self, key: Key, behind: Key, cells: Sequence[str] | None = None) -> Any:
+        """Start reading the rows a key means, from behind a row on. `cells`: only these."""
         physical, n = self._physical, len(self._table.partition)
         given = physical.clustering_values(key[n:])
         values: list[Any] = physical.partition_values(key) + given
@@ -169,8 +190,8 @@ class Scan:
                 low, low_values = physical.bound(">", len(last)), last
         elif behind:
             return None  # a partition of one row, which was shown
-        cql = physical.select(keys=len(given), low=low, high=high, named=bool(self._names))
-        return self._send(cql, [*values, *low_values, *high_values, *self._names])
+        cql = physical.select(keys=len(given), low=low, high=high, named=cells is not None)
+        return self._send(cql, [*values, *low_values, *high_values, *([] if cells is None else [list(cells)])])
 
     def _send(self, cql: str, values: Sequence[Any], page: int = PAGE) -> Any:
         bound = self._connection.prepare(cql).bind(values)
@@ -254,7 +275,7 @@ class Scan:
         values: list[Any] = []
         if place.key:
             # First the rest of the partition the scan stood in, then the partitions behind it on the ring.
-            rest = self._pages(self._ask(place.key[: len(self._table.partition)], place.key))
+            rest = self._pages(self._ask(place.key[: len(self._table.partition)], place.key, self._names))
             yield from self._chunks(rest, place, everything=True)
             values = physical.partition_values(place.key)
         pages = self._pages(self._send(physical.select_all(behind=bool(values)), values))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from widerow.engine.port import ALL, Engine, Span
+from widerow.engine.port import ALL, Columns, Engine, Span
 from widerow.engine.rows import NEVER, Cursor, Key, Row, Rows, key_columns
 from widerow.model.batch import CellKind, Cells
 from widerow.model.names import Coded, Names
@@ -119,7 +119,7 @@ def logical(
     span: Span = ALL,
     *,
     limit: int | None = None,
-    columns: Sequence[str] | None = None,
+    columns: Columns | None = None,
     after: Cursor | None = None,
     first: bool = False,
 ) -> Logical:

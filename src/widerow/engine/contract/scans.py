@@ -18,6 +18,7 @@ from widerow.engine.contract.plain import (
     values,
 )
 from widerow.engine.contract.tables import (
+    BY_COLUMN,
     CONDITIONAL,
     FACTS,
     FIXED,
@@ -31,8 +32,9 @@ from widerow.engine.contract.tables import (
     WINDOWED,
     A,
 )
-from widerow.engine.port import ALL, Engine, Span
+from widerow.engine.port import ALL, Columns, Engine, Span
 from widerow.engine.rows import NEVER, Cursor, Key, Rows
+from widerow.model.labels import Selectors
 from widerow.model.times import HOUR, SECOND, ManualClock
 from widerow.schema.table import Table
 
@@ -147,6 +149,37 @@ class ScanLaws:
         engine.write([(SPARSE, sparse_rows(SPARSE, [((*A, 7), {"a": "new"})], version_us=V2))])
         assert values(logical(engine, SPARSE, [A], columns=["a"])[A]) == [((7,), {"a": "new"})]
         assert values(logical(engine, SPARSE, [A], columns=["b"])[A]) == [((7,), {"b": 1.0})]
+
+    def test_selectors_find_the_variants_that_each_partition_has(self, engine: Engine) -> None:
+        cells: list[Shape] = [
+            {"used": 1.0, "used_pct": 9.0, "used{a=1,path=/}": 2.0},
+            {"used{path=/home}": "x", "free{path=/}": 9.0},
+            {"#odd{path=/}": 3.0, "é\\,x{path=/}": 4.0},
+            {"used{path=/,a=1}": b"not in the one form of names with labels"},
+        ]
+        parts: list[Key] = [("p", START_US), ("q", START_US)]
+        for table in (SPARSE, BY_COLUMN):
+            rows = [((*parts[n < 2], n), row) for n, row in enumerate(cells)]
+            engine.write([(table, sparse_rows(table, rows, version_us=V1))])
+
+            def check(names: list[str], want: dict[int, list[str]], table: Table = table) -> None:
+                for asked in (parts, None):
+                    found = logical(engine, table, asked, columns=Selectors.of(names))
+                    rows = [row for at in parts for row in values(found.get(at, []))]
+                    assert {n: sorted(map(str, row)) for (n,), row in rows} == want
+                    check_resume(engine, table, asked, columns=Selectors.of(names))
+                first = logical(engine, table, parts, columns=Selectors.of(names), first=True)
+                assert [row for at in parts for row in values(first.get(at, []))] == [
+                    row
+                    for at in parts
+                    for row in values(logical(engine, table, parts, columns=Selectors.of(names)).get(at, []))
+                ]
+
+            check(["used"], {0: ["used", "used{a=1,path=/}"], 1: ["used{path=/home}"]})
+            check(["used{path=/}"], {0: ["used{a=1,path=/}"]})
+            check(["used{path=/,a=1}"], {0: ["used{a=1,path=/}"], 3: ["used{path=/,a=1}"]})
+            check(["#odd", "free", "é,x"], {1: ["free{path=/}"], 2: ["#odd{path=/}", "é\\,x{path=/}"]})
+            check(["use", "used{b=1}", "path"], {})
 
     def test_columns_of_a_fixed_table_can_be_chosen(self, engine: Engine) -> None:
         rows: list[tuple[Key, Shape]] = [
@@ -271,7 +304,7 @@ def check_resume(
     span: Span = ALL,
     *,
     limit: int | None = None,
-    columns: Sequence[str] | None = None,
+    columns: Columns | None = None,
 ) -> None:
     """A scan resumed after any of its chunks gives the rest of it."""
 

@@ -39,6 +39,7 @@ from widerow.engine.rocksdb.pieces import (
 )
 from widerow.engine.rocksdb.raw import RawRows
 from widerow.engine.rocksdb.scan import Place, SparseScan, Target, bounds, rows_of_piece, span_bounds
+from widerow.engine.rocksdb.values import Wanted
 from widerow.engine.rows import Column, Cursor, Key, Rows, key_columns
 from widerow.model.arrays import Bytes, Hashes, Ints
 from widerow.model.kernel import kernel
@@ -110,14 +111,14 @@ _WITHIN = b"\0"
 """The last byte of a name in a key: bounds behind it are the same for all columns of a partition."""
 
 
-def _stems(prefix: bytes, shapes: dict[bytes, bytes], wanted: frozenset[bytes] | None) -> list[bytes]:
+def _stems(prefix: bytes, shapes: dict[bytes, bytes], wanted: Wanted | None) -> list[bytes]:
     """What the keys of each wanted column of a partition begin with, without `_WITHIN`; in order."""
     base = prefix + ROWS
     return [base + part for part in _name_parts(tuple(shapes.values()), wanted)]
 
 
 @lru_cache(1024)  # most partitions have the same few shapes
-def _name_parts(shapes: tuple[bytes, ...], wanted: frozenset[bytes] | None) -> list[bytes]:
+def _name_parts(shapes: tuple[bytes, ...], wanted: Wanted | None) -> list[bytes]:
     names = {name for shape in shapes for name in shape_of(shape).names if wanted is None or name in wanted}
     return sorted(map(_name_part, names))
 
@@ -132,7 +133,7 @@ class ColumnsReader(PartitionReader):
     `next_key` is no key that is stored: it goes on behind the mark of rows with where each column is to be resumed.
     """
 
-    def __init__(self, prefix: bytes, within: tuple[bytes, bytes], wanted: frozenset[bytes] | None) -> None:
+    def __init__(self, prefix: bytes, within: tuple[bytes, bytes], wanted: Wanted | None) -> None:
         low, high = within
         super().__init__(prefix, prefix + ROWS + low, high)
         self._wanted = wanted
@@ -178,7 +179,7 @@ class ColumnScan(SparseScan):
     @cached_property
     def _only(self) -> bytes | None:
         """The name of the column that is wanted, as in keys, if it is one."""
-        return _name_part(next(iter(self.wanted))) if self.wanted is not None and len(self.wanted) == 1 else None
+        return _name_part(next(iter(self.wanted))) if isinstance(self.wanted, frozenset) and len(self.wanted) == 1 else None
 
     @cached_property
     def _whole(self) -> tuple[bytes, bytes]:
@@ -199,9 +200,9 @@ class ColumnScan(SparseScan):
         return reader
 
     def _read(self, target: Target, iterators: Iterators) -> tuple[RawRows, dict[bytes, bytes]]:
-        """Of a single column only its own shapes: whoever goes on with its rows has one name to do with, not all."""
+        """Only with the shapes of the wanted columns: everything after this has few names to deal with, not all."""
         rows, shapes = super()._read(target, iterators)
-        if rows and self.wanted is not None and self._only is not None:
+        if rows and self.wanted is not None:
             shapes = {h: stored for h, stored in shapes.items() if not self.wanted.isdisjoint(shape_of(stored).names)}
         return rows, shapes
 

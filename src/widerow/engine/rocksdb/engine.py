@@ -16,12 +16,12 @@ import msgspec
 import numpy as np
 from rocksdict import WriteBatch
 
-from widerow.engine.port import ALL, Definition, EngineStats, Expired, Features, Span, TableSize
+from widerow.engine.port import ALL, Columns, Definition, EngineStats, Expired, Features, Span, TableSize
 from widerow.engine.rocksdb import append, by_column, fixed
 from widerow.engine.rocksdb.database import Database, RocksSettings, items
 from widerow.engine.rocksdb.families import Families
 from widerow.engine.rocksdb.keys import encode_key
-from widerow.engine.rocksdb.pieces import ROWS, Piece, decode, names_of, shapes_of
+from widerow.engine.rocksdb.pieces import ROWS, Piece, decode, shapes_of
 from widerow.engine.rocksdb.scan import SparseScan, bounds, rows_of_piece
 from widerow.engine.rows import NEVER, Cursor, Key, Row, Rows, rows_of
 from widerow.model.arrays import Flags, lengths
@@ -205,7 +205,7 @@ class RocksEngine:
         span: Span = ALL,
         *,
         limit: int | None = None,
-        columns: Sequence[str] | None = None,
+        columns: Columns | None = None,
         after: Cursor | None = None,
         first: bool = False,
         may_lag: bool = False,  # noqa: ARG002 - nothing here lags
@@ -266,7 +266,7 @@ class RocksEngine:
             if columns is None:
                 append.consume(map(batch.delete, (stored[i][0] for i in np.flatnonzero(doomed).tolist())))
             else:
-                named = np.isin(found.cells.names.to_bytes_list(), list(names_of(columns) or ()))
+                named = np.isin(found.cells.names.to_bytes_list(), [c.encode() for c in columns])
                 hit = np.zeros(len(doomed), np.bool_)
                 hit[found.cells.rows()[named[found.cells.name]]] = True
                 doomed &= hit

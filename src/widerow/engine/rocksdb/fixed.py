@@ -10,7 +10,7 @@ from struct import Struct, unpack_from
 import numpy as np
 from rocksdict import WriteBatch
 
-from widerow.engine.port import Span
+from widerow.engine.port import Columns, Span
 from widerow.engine.rocksdb.database import Database, items, next_rows
 from widerow.engine.rocksdb.keys import Strings, decode_keys, encode_all, encode_key, encode_keys, split_key
 from widerow.engine.rocksdb.scan import span_bounds
@@ -152,7 +152,7 @@ def scan(
     span: Span,
     *,
     limit: int | None,
-    columns: Sequence[str] | None,
+    columns: Columns | None,
     after: Cursor | None,
     now_s: int,
 ) -> Iterator[Rows]:
@@ -208,7 +208,7 @@ def _bounds(table: Table, key: Key, span: Span) -> tuple[bytes, bytes | None]:
     return (base, base + b"\xff" * 32) if span.holds(key[n]) else (base, base)
 
 
-def _has_any(rows: Rows, columns: Sequence[str] | None) -> Flags:
+def _has_any(rows: Rows, columns: Columns | None) -> Flags:
     """Rows that have one of the named cells."""
     has = np.ones(len(rows), np.bool_)
     if columns is not None:
@@ -218,7 +218,7 @@ def _has_any(rows: Rows, columns: Sequence[str] | None) -> Flags:
     return has
 
 
-def _look_up(db: Database, table: Table, keys: Sequence[Key], columns: Sequence[str] | None, now_s: int) -> Iterator[Rows]:
+def _look_up(db: Database, table: Table, keys: Sequence[Key], columns: Columns | None, now_s: int) -> Iterator[Rows]:
     """Rows by their whole keys, in the order asked."""
     stored_keys = encode_all(table.key, keys)
     with db.reading():
@@ -232,7 +232,7 @@ def _look_up(db: Database, table: Table, keys: Sequence[Key], columns: Sequence[
         yield replace(rows, cursor=_to_cursor(len(keys), b"", 0))
 
 
-def _only(rows: Rows, columns: Sequence[str] | None) -> Rows:
+def _only(rows: Rows, columns: Columns | None) -> Rows:
     """The rows with the named cells alone; those that have none are left out."""
     if columns is None:
         return rows

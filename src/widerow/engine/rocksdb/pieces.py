@@ -6,7 +6,7 @@ key (a corrected report, say) come newest version first; a cell is taken from th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rocksdict import ReadOptions
 
+from widerow.engine.port import Columns
 from widerow.engine.rocksdb.database import items, next_rows
 from widerow.engine.rocksdb.keys import Strings
 from widerow.engine.rocksdb.raw import RawRows, as_columns
@@ -21,6 +22,7 @@ from widerow.engine.rocksdb.values import (
     HEADER,
     SPARSE_FORMAT,
     ShapeTable,
+    Wanted,
     decode_cells,
     decode_shape,
 )
@@ -29,6 +31,7 @@ from widerow.model.arrays import Bytes, Codes, Flags, Hashes, Ints, lengths
 from widerow.model.batch import CellKind, Cells
 from widerow.model.errors import Corrupt
 from widerow.model.kernel import kernel
+from widerow.model.labels import Selectors
 from widerow.model.machine import peek64
 from widerow.model.times import MS, SECOND
 
@@ -143,7 +146,7 @@ class FirstReader:
     it does not outlive a `reading()` block.
     """
 
-    def __init__(self, db: Database, family: Rdict, *, now_s: int, wanted: frozenset[bytes] | None) -> None:
+    def __init__(self, db: Database, family: Rdict, *, now_s: int, wanted: Wanted | None) -> None:
         self._options = ReadOptions()  # the iterator only borrows it
         self._db, self._at = db, family.iter(self._options)
         self._now_s, self._wanted = now_s, wanted
@@ -229,7 +232,7 @@ class Fragments:
     """Number of the logical row, counted within the piece from 0, for each fragment."""
 
 
-def decode(piece: Piece, *, now_s: int, wanted: frozenset[bytes] | None, resolve: bool = True) -> Fragments:
+def decode(piece: Piece, *, now_s: int, wanted: Wanted | None, resolve: bool = True) -> Fragments:
     """The live cells of a piece. Without `resolve`, every fragment as it is stored, expired and outdated ones too."""
     n = len(piece.rows)
     keys, values = as_columns(piece.rows)
@@ -334,5 +337,20 @@ def _mark_outdated(offsets: Ints, name: Codes, kind: Bytes, logical: Ints, names
             taken_by[slot] = logical[i]
 
 
-def names_of(columns: Sequence[str] | None) -> frozenset[bytes] | None:
+@dataclass(frozen=True, slots=True)
+class _Meant:
+    """The names that selectors mean. Scans look at the shapes of a partition anyway, and find the variants there."""
+
+    selectors: Selectors
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, bytes) and name.decode() in self.selectors
+
+    def isdisjoint(self, names: Iterable[bytes]) -> bool:
+        return not any(name in self for name in names)
+
+
+def names_of(columns: Columns | None) -> Wanted | None:
+    if isinstance(columns, Selectors):
+        return _Meant(columns)
     return None if columns is None else frozenset(c.encode() for c in columns)

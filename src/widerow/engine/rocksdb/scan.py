@@ -9,7 +9,7 @@ from functools import cached_property
 import msgspec
 import numpy as np
 
-from widerow.engine.port import ALL, Span
+from widerow.engine.port import ALL, Columns, Span
 from widerow.engine.rocksdb.database import Database, items
 from widerow.engine.rocksdb.families import Families
 from widerow.engine.rocksdb.iterators import Iterators
@@ -113,7 +113,7 @@ class SparseScan:
         now_s: int,
         span: Span = ALL,
         limit: int | None = None,
-        columns: Sequence[str] | None = None,
+        columns: Columns | None = None,
         first: bool = False,
     ) -> None:
         self.db, self.table, self.span, self.limit, self.first = db, table, span, limit, first

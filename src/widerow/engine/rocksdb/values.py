@@ -9,8 +9,9 @@ The layout is stored: see docs/format/rocksdb.md before changing a byte.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -34,6 +35,14 @@ FIXED_HEAD = 16
 """Behind the header of a fixed row: its version and its column mask, eight bytes each."""
 _TAG = int(CellKind.TAG)
 _NUMBER = int(CellKind.NUMBER)
+
+
+class Wanted(Protocol):
+    """The names of the cells that a scan wants."""
+
+    def __contains__(self, name: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def isdisjoint(self, names: Iterable[bytes], /) -> bool: ...
 
 
 def expire_seconds(expire_us: Ints) -> Ints:
@@ -233,9 +242,7 @@ def fixed_heads(data: Bytes, starts: Ints, version_us: Ints, mask: Hashes) -> No
         mask[i] = peek64(base + starts[i] + HEADER + 8)
 
 
-def decode_cells(
-    values: Strings, skip: int, row_shape: Codes, shapes: ShapeTable, wanted: frozenset[bytes] | None = None
-) -> Cells:
+def decode_cells(values: Strings, skip: int, row_shape: Codes, shapes: ShapeTable, wanted: Wanted | None = None) -> Cells:
     """The cells of each row (with a wanted name), given its shape; `skip` bytes stand before the values."""
     picked, cell_counts, text_counts = shapes.wanted(wanted)
     offsets = np.zeros(len(values) + 1, np.int64)
@@ -325,7 +332,7 @@ class ShapeTable:
         self.no_texts = Names.of_bytes(self.tag_texts)
         """The texts of rows that have no others than their tags."""
 
-    def wanted(self, names: frozenset[bytes] | None) -> tuple[Flags, Ints, Ints]:
+    def wanted(self, names: Wanted | None) -> tuple[Flags, Ints, Ints]:
         """Which cells of the shapes have one of the names; and of each shape how many, and how many of these are texts."""
         if names is None:
             return self._all, self.cell_counts, self.text_counts
