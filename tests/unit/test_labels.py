@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from widerow.model.errors import Rejected
-from widerow.model.labels import Selector, cut_names, labelled, parted
+from widerow.model.labels import Selector, Selectors, cut_names, labelled, parted
 
 TEXTS = st.text("ab\\,={} /é", min_size=1)
 
@@ -38,6 +38,24 @@ def test_a_plain_name_means_all_its_variants() -> None:
     check("disk_used{path=/}", "disk_used", False)
     check("disk", "disk_used{path=/}", False)
     check("x{", "x{", True)
+    check("x{b=1,a=2}", "x{b=1,a=2}", True)
+    check("x{b=1,a=2}", "x{a=2,b=1}", True)
+    check("x", "x{b=1,a=2}", False)
+
+
+def test_selectors_hold_what_one_of_them_means() -> None:
+    wanted = Selectors.of(["disk_used", "cpu{cpu=0}", "disk_used"])
+    assert wanted is not None
+    assert len(wanted) == 2
+    assert all(stored in wanted for stored in ("disk_used", "disk_used{path=/}", "cpu{cpu=0,host=a}"))
+    assert not any(stored in wanted for stored in ("disk_used_max", "cpu", "cpu{cpu=1}", "disk_used{", ""))
+    assert wanted == Selectors(("disk_used", "cpu{cpu=0}"))
+    assert Selectors.of([]) is None
+
+
+@given(TEXTS, TEXTS, TEXTS)
+def test_the_stem_of_a_selector_begins_the_names_of_its_variants(name: str, label: str, value: str) -> None:
+    assert labelled(name, {label: value}).startswith(Selector(name, name, {}).stem)
 
 
 def test_commas_inside_braces_part_no_names() -> None:

@@ -48,7 +48,8 @@ def series(
         str | None, typer.Option("--fill", metavar="HOW", help="Steps without values: none, null, previous, linear.")
     ] = None,
     group_by: Annotated[
-        str | None, typer.Option("--group-by", metavar="WHAT", help="type, location or tag:NAME: a series for each.")
+        str | None,
+        typer.Option("--group-by", metavar="WHAT", help="type, location, tag:NAME or a label: a series for each."),
     ] = None,
     type_: TypeOption = None,
     location: LocationOption = None,

@@ -10,7 +10,7 @@ from widerow.cli import output
 from widerow.cli.api import in_path
 from widerow.cli.device import DEVICES, LocationOption, PrefixOption, TagOptions, TypeOption, match_params
 from widerow.cli.failure import Misused
-from widerow.cli.points import METRICS_HELP
+from widerow.cli.points import METRICS_HELP, names
 from widerow.cli.session import Session, client
 from widerow.model.times import SystemClock
 
@@ -49,7 +49,7 @@ def latest(
         answer = session.api.get(f"{DEVICES}/{in_path(devices[0])}/latest", metrics=metrics)
         series = answer["series"]
     elif devices:
-        answer = session.api.post("/v1/latest", {"devices": devices, "metrics": _names(metrics)})
+        answer = session.api.post("/v1/latest", {"devices": devices, "metrics": names(metrics)})
         series = answer["series"]
     else:
         series = list(session.api.pages("/v1/fleet/latest", "series", **match, metrics=metrics, limit=1000))
@@ -68,11 +68,6 @@ def latest(
 def show_latest(session: Session, series: list[dict[str, Any]]) -> None:
     series.sort(key=lambda one: (one["device"], one["metric"]))
     session.show([_flat(one) for one in series], _draw)
-
-
-def _names(metrics: list[str] | None) -> list[str] | None:
-    """As the parameter of that name is read: one text is a list, several are names."""
-    return metrics[0].split(",") if metrics and len(metrics) == 1 else metrics
 
 
 def _flat(one: dict[str, Any]) -> dict[str, Any]:

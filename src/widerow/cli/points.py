@@ -14,13 +14,17 @@ from typing import Any, Protocol
 from widerow.cli import output
 from widerow.cli.api import Api, in_path
 from widerow.cli.failure import Failed
+from widerow.model.labels import cut_names
 from widerow.model.times import parse_rfc3339
 
 PAGE = 10_000
 """Points of one request: an instant of waiting, and little to hold."""
 CURSOR_HEADER = "widerow-next"
 SAMPLED_HEADER = "widerow-sampled"
-METRICS_HELP = "Only these, separated by commas. Given several times, each is one name, commas and all."
+METRICS_HELP = (
+    "Only these, separated by commas outside braces. Given several times, each is one name, commas and all. "
+    "disk_used means all its variants, disk_used{path=/} those with that label."
+)
 
 Write = Callable[[bytes], None]
 
@@ -33,6 +37,11 @@ class Form(Protocol):
     def page(self, body: bytes, write: Write) -> int: ...
 
     def end(self, write: Write) -> None: ...
+
+
+def names(given: list[str] | None) -> list[str] | None:
+    """As the parameters of the API are read: one text is a list, several are names."""
+    return list(cut_names(given[0])) if given and len(given) == 1 else given
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import typer
 from widerow.cli import output
 from widerow.cli.device import LocationOption, PrefixOption, TagOptions, TypeOption
 from widerow.cli.failure import Misused
-from widerow.cli.points import METRICS_HELP, ArrowForm, CsvForm, Form, JsonForm, TableForm, fetch, note_sampled
+from widerow.cli.points import METRICS_HELP, ArrowForm, CsvForm, Form, JsonForm, TableForm, fetch, names, note_sampled
 from widerow.cli.session import Session, client, pairs
 from widerow.cli.steps import Told, ask_device, ask_many
 
@@ -90,7 +90,7 @@ def query(
         typer.Option(
             "--group-by",
             metavar="NAME,...",
-            help="Together, by type, location, tag:NAME or device; all: all in one.",
+            help="Together, by type, location, tag:NAME, device, or a label of metrics; all: all in one.",
             rich_help_panel=_MANY,
         ),
     ] = None,
@@ -146,7 +146,7 @@ def query(
         if single and devices:
             told = ask_device(session.api, devices[0], form, write, {**about, **over})
         else:
-            question: dict[str, Any] = {**about, "metrics": _names(metrics), **over, **many, "limit": limit}
+            question: dict[str, Any] = {**about, "metrics": names(metrics), **over, **many, "limit": limit}
             question["devices" if devices else "match"] = devices or match
             told = ask_many(session.api, form, write, {key: value for key, value in question.items() if value is not None})
     _remark(told, about)
@@ -176,13 +176,8 @@ def _remark(told: Told, about: dict[str, Any]) -> None:
 
 def _groups(group_by: list[str] | None) -> list[str] | None:
     """`all` is a group of all devices."""
-    names = _names(group_by)
-    return [name for name in names if name != "all"] if names is not None else None
-
-
-def _names(given: list[str] | None) -> list[str] | None:
-    """As parameters of the API are read: one text is a list, several are names."""
-    return given[0].split(",") if given and len(given) == 1 else given
+    chosen = names(group_by)
+    return [name for name in chosen if name != "all"] if chosen is not None else None
 
 
 def _form(shape: Shape | None, *, as_json: bool) -> Form:

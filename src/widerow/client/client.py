@@ -140,6 +140,7 @@ class Client:
         agg: Names | None = None,
         tz: str | None = None,
         fill: str | None = None,
+        group_by: Names | None = None,
         tags: bool = False,
         limit: int | None = None,
         after: str | None = None,
@@ -148,10 +149,14 @@ class Client:
 
         Raw as they are; with `step` or `agg`, statistics: `series("d", start="-7d", step="1h", agg=["avg", "p95"])`.
         `tz` says whose days (`Europe/Berlin`), `fill` what steps without values have (`none`, `null`, `previous`, `linear`).
+        `metrics` means all variants of a name (`disk_used`), or those with a label (`disk_used{path=/}`); `group_by` merges
+        the variants that have the same value of a label.
         Raw points come with the `tags` of their reports if asked for, and are cut at about `limit`: `next` goes on there.
         Without a limit all of them are fetched; `series_batches` takes less memory.
         """
         asked = _question(metrics, start, end, step=step, agg=agg, tz=tz, fill=fill, tags="true" if tags else None)
+        if group_by is not None:
+            asked["group_by"] = [*_names(group_by), ""]
         return whole(list(self._pages(device, asked, limit, after)))
 
     def series_batches(
@@ -206,7 +211,8 @@ class Client:
     ) -> Answer:
         """A question about many devices, named or by what they have: of each of them, of groups, or of those at the top.
 
-        `group_by` is of `device`, `type`, `location`, `tag:NAME`; none of them (`[]`): all devices together.
+        `group_by` is of `device`, `type`, `location`, `tag:NAME` and labels of metrics; none of them (`[]`): all devices
+        together.
         `top=10, by="max"` is of the ten devices with the greatest maximum, best first. An answer with more than `limit`
         points is refused.
         """

@@ -13,19 +13,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
 
 from widerow.codec.stats import Stats
 from widerow.codec.stats import stacked as stacked_stats
+from widerow.engine.port import Columns
 from widerow.model.arrays import Floats, Ints
 from widerow.model.combine import in_order, united
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import TimeSpan
 from widerow.query.budget import ENTRY_BYTES, Budget
+from widerow.query.labels import kept_labels
 from widerow.query.stepped import AGGREGATES, Sources, Stepped, seconds_of, stepped
 from widerow.query.steps import Steps
 from widerow.rollup.aggregate import summary_of_raw
@@ -51,11 +53,13 @@ class Across:
     gained: Floats
     """What counters gained, all devices together."""
     devices: Ints
-    """How many devices had values."""
+    """How many devices had values; of merged variants, each device once for each."""
     steps: Steps
     span: TimeSpan
     used: Mapping[str, int]
     missing: Sequence[TimeSpan] = ()
+    lacking: bool = False
+    """Whether metrics were left out, because they lack a label that they should be grouped by."""
 
     def __len__(self) -> int:
         return len(self.start_us)
@@ -93,19 +97,21 @@ def across(
     span: TimeSpan,
     steps: Steps,
     budget: Budget,
-    metrics: Sequence[str] | None = None,
+    metrics: Columns | None = None,
     groups: Ints | None = None,
+    labels: Sequence[str] = (),
     quantiles: bool = True,
     answers: int = 0,
 ) -> Across:
-    """`groups`: the number of each device's group; None: all are one. Devices are distinct. `answers`: how many points of
-    the answer each entry becomes; 0: entries are merged further.
+    """`groups`: the number of each device's group; None: all are one. Devices are distinct. `labels`: variants of metrics
+    that have the same values of these are merged (see `query.labels`). `answers`: how many points of the answer each entry
+    becomes; 0: entries are merged further.
     """
     group = np.zeros(len(devices), np.int64) if groups is None else groups
     order = in_key_order(devices, group)
     names = [devices[i] for i in order.tolist()]
     group_of = dict(zip(names, group[order].tolist(), strict=True))
-    merging = _Merging(steps)
+    merging = _Merging(steps, labels)
     used: dict[str, int] = {}
     missing: dict[TimeSpan, None] = {}
     read = chunks(sources, tenant, names, span=span, steps=steps, budget=budget, metrics=metrics, quantiles=quantiles)
@@ -127,7 +133,7 @@ def chunks(
     span: TimeSpan,
     steps: Steps,
     budget: Budget,
-    metrics: Sequence[str] | None = None,
+    metrics: Columns | None = None,
     quantiles: bool = True,
     texts: bool = False,
 ) -> Iterator[tuple[Stepped, str]]:
@@ -176,8 +182,9 @@ def chunks(
 class _Merging:
     """Groups as they are merged. Devices come group after group, so only the last one is still open."""
 
-    def __init__(self, steps: Steps) -> None:
-        self._steps = steps
+    def __init__(self, steps: Steps, labels: Sequence[str] = ()) -> None:
+        self._steps, self._labels = steps, labels
+        self._lacking = False
         self._done: list[_Entries] = []
         self._open: _Entries | None = None
 
@@ -193,6 +200,10 @@ class _Merging:
             found.increase(),
             np.ones(len(found), np.int64),
         )
+        if self._labels:
+            metric, has = kept_labels(new.metric, self._labels)
+            self._lacking |= not has.all()
+            new = replace(new, metric=metric).take(np.flatnonzero(has))
         merged = _merged([new] if self._open is None else [self._open, new])
         closed = int(np.searchsorted(merged.group, closed_before))
         if closed:
@@ -228,6 +239,7 @@ class _Merging:
             span,
             used,
             missing,
+            self._lacking,
         )
 
 

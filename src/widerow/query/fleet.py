@@ -18,8 +18,9 @@ import numpy as np
 from widerow.catalog.devices import Devices
 from widerow.catalog.match import Match
 from widerow.codec.fleet import FleetStats
+from widerow.engine.port import Columns
 from widerow.engine.rows import Rows
-from widerow.model.arrays import Floats, Ints, lengths
+from widerow.model.arrays import Codes, Floats, Ints, lengths
 from widerow.model.batch import CellKind
 from widerow.model.device import Device
 from widerow.model.errors import Rejected
@@ -30,6 +31,7 @@ from widerow.model.times import HOUR, TimeSpan
 from widerow.query.across import across
 from widerow.query.budget import Budget, held_bytes
 from widerow.query.kept import Kept
+from widerow.query.labels import LABEL, apart, by_owner, kept_labels, labels_in, refuse_unknown
 from widerow.query.question import DEFAULT_AGGREGATE, Question, question_of
 from widerow.query.run import series_of
 from widerow.query.stepped import Sources
@@ -62,14 +64,18 @@ class FleetSources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetQuestion:
-    """What of which devices: all that match, together; or apart `by` type, location or `tag:NAME`.
+    """What of which devices: all that match, together; or apart `by` type, location or `tag:NAME`, or by a label.
 
-    Devices that lack what they are told apart by are in none of the groups.
+    Devices (and variants of metrics) that lack what they are told apart by are in none of the groups.
     """
 
     match: Match
     question: Question
     by: str = ""
+    label: str = ""
+    """Or apart by this label of the metrics; `by` is empty then, ..."""
+    label_as: str = ""
+    """... and the question calls it so."""
 
     def hours_know(self) -> bool:
         """Whether the fleet's hours know the answer."""
@@ -94,23 +100,41 @@ def fleet_question(
     for name in chosen:
         if name not in FLEET_AGGREGATES:
             raise Rejected(f"agg {name[:40]!r}: of a fleet give some of {', '.join(FLEET_AGGREGATES)}", code="agg")
-    if by and by not in ("type", "location") and not (by.startswith("tag:") and len(by) > 4):
-        raise Rejected(f"group_by {by[:80]!r}: give type, location or tag:NAME", code="group")
+    if by in ("device", "metric", "tag:", LABEL):
+        raise Rejected(f"group_by {by[:80]!r}: give type, location, tag:NAME or label:NAME", code="group")
+    label = labels_in([by]).get(by, "") if by else ""
+    if label and "devices" in chosen:
+        raise Rejected("agg devices: with group_by a label, devices would be counted for each variant", code="agg")
     question = question_of(span, step=step, aggregates=None, fill=fill, tz=tz, metrics=metrics)
-    return FleetQuestion(match=match, question=replace(question, aggregates=chosen), by=by or "")
+    asked = FleetQuestion(match=match, question=replace(question, aggregates=chosen), by=by or "")
+    return replace(asked, by="", label=label, label_as=asked.by) if label else asked
 
 
 def ask(sources: FleetSources, tenant: Tenant, question: FleetQuestion, budget: Budget) -> Reply:
     """By group, where there are any, then metric and aggregate."""
     q = question.question
     found, used, missing = _Asking(sources, tenant, question, budget).answer()
-    budget.points(len(found) * len(q.aggregates))
     owners = {question.by: found.type} if question.by else {}
+    owner: Ints | Codes = found.type.codes
+    if question.label:
+        found, owners, owner = _by_label(found, question)
+    budget.points(len(found) * len(q.aggregates))
     values = {name: _values(found.fleet, name) for name in q.aggregates}
-    series = series_of(
-        owners, found.metric, found.type.codes, found.start_us, values, q, missing, budget, grouped=bool(question.by)
-    )
+    series = series_of(owners, found.metric, owner, found.start_us, values, q, missing, budget, grouped=bool(owners))
     return Reply(series, q.steps.name, q.steps.tz, used, missing)
+
+
+def _by_label(found: FleetSummary, question: FleetQuestion) -> tuple[FleetSummary, dict[str, Coded], Ints]:
+    """Variants merged by a label: in order of its values, which are their owners, and the number of each entry's owner."""
+    labels = {question.label_as: question.label}
+    metric, has = kept_labels(found.metric, [question.label])
+    if len(has) and not has.any():
+        refuse_unknown(labels)
+    merged = folded([replace(found, metric=metric).take(np.flatnonzero(has))])
+    metric, owners = apart(merged.metric, labels)
+    order, owner = by_owner(owners, metric, merged.start_us)
+    owners = {name: column.take(order) for name, column in owners.items()}
+    return replace(merged, metric=metric).take(order), owners, owner
 
 
 def _values(fleet: FleetStats, aggregate: str) -> Floats:
@@ -211,7 +235,7 @@ class _Asking:
         ]
         return summary.take(np.flatnonzero(np.array(wanted, np.bool_)[summary.type.codes]))
 
-    def _rows_of(self, types: Sequence[str], span: TimeSpan, metrics: Sequence[str] | None = None) -> list[Rows]:
+    def _rows_of(self, types: Sequence[str], span: TimeSpan, metrics: Columns | None = None) -> list[Rows]:
         # Which hours are kept was settled before; the clock goes on meanwhile.
         return self._from.hours.hours(self._tenant, types, span, metrics=metrics, beyond_us=GUARD_US, between=self._spend)
 

@@ -18,6 +18,7 @@ from widerow.catalog.catalog import Catalog
 from widerow.catalog.match import Match
 from widerow.model.device import Device
 from widerow.model.errors import QueryLimit, Rejected
+from widerow.model.labels import Selectors
 from widerow.model.points import Points
 from widerow.model.series import Reply
 from widerow.model.tenant import Tenant
@@ -89,17 +90,18 @@ class Queries:
         budget: Budget | None = None,
     ) -> Answer:
         """Points of a device, oldest first, about `limit` of them. `NotFound` if there is no such device."""
+        wanted = Selectors.of(metrics)
         if after is not None:
             span = TimeSpan(min(max(span.start_us, _read_cursor(after)), span.stop_us), span.stop_us)
         found: list[Points] = []
         count = 0
         # Tags are cells, too: to show them, all cells of the rows are read.
-        cells = None if tags else metrics
+        cells = None if tags else wanted
         for part, chunks in self._telemetry.read(tenant, device, span, metrics=cells, may_lag=True):
             if budget is not None:
                 budget.count(sum(len(rows) for rows in chunks))
             oldest_first = [rows.take(np.argsort(np.asarray(rows.keys["event_us"]), kind="stable")) for rows in chunks]
-            points = _in_order(_only(points_of(oldest_first, tags=tags), metrics if tags else None))
+            points = _in_order(_only(points_of(oldest_first, tags=tags), wanted if tags else None))
             if count + len(points) > limit:
                 points, rest_us = _cut(points, limit - count)
                 return Answer(joined([*found, points]), _cursor(rest_us))
@@ -123,9 +125,9 @@ class Queries:
     ) -> Points:
         """All points of some devices, oldest first by device; `QueryLimit` if there are more than `most`."""
         found: list[Points] = []
-        count = 0
+        count, wanted = 0, Selectors.of(metrics)
         for device in devices:
-            for _, chunks in self._telemetry.read(tenant, device, span, metrics=metrics, may_lag=True):
+            for _, chunks in self._telemetry.read(tenant, device, span, metrics=wanted, may_lag=True):
                 budget.spend(sum(len(rows) for rows in chunks))
                 oldest_first = [rows.take(np.argsort(np.asarray(rows.keys["event_us"]), kind="stable")) for rows in chunks]
                 points = _in_order(points_of(oldest_first))
@@ -150,15 +152,27 @@ class Queries:
         budget: Budget | None = None,
     ) -> Points:
         """Each metric's newest value in the last bucket of each device. Devices never seen are left out."""
-        rows = self._telemetry.latest(tenant, devices, metrics=metrics, may_lag=True)
+        rows = self._telemetry.latest(tenant, devices, metrics=Selectors.of(metrics), may_lag=True)
         if budget is not None:
             budget.count(sum(len(chunk) for chunk in rows))
         return newest(points_of(rows))
 
     # -- steps
 
-    def steps(self, tenant: Tenant, device: str, question: Question, budget: Budget) -> Reply:
+    def steps(
+        self,
+        tenant: Tenant,
+        device: str,
+        question: Question,
+        budget: Budget,
+        *,
+        group_by: Sequence[str] | None = None,
+    ) -> Reply:
         """Statistics of a device. `NotFound` if there is no such device."""
+        if group_by is not None:
+            described = self._catalog.devices.get(tenant.name, device)
+            by = list(dict.fromkeys(("device", *group_by)))
+            return run.of_groups(self.sources, tenant, [described], by, question, budget)
         reply = run.of_device(self.sources, tenant, device, question, budget)
         if not len(reply.series):
             self._catalog.devices.get(tenant.name, device)  # silent, or not there?
@@ -200,7 +214,7 @@ def _in_order(points: Points) -> Points:
     return points.take(np.argsort(time_us, kind="stable")) if np.any(time_us[1:] < time_us[:-1]) else points
 
 
-def _only(points: Points, metrics: Sequence[str] | None) -> Points:
+def _only(points: Points, metrics: Selectors | None) -> Points:
     if metrics is None:
         return points
     wanted = np.array([name in metrics for name in points.metric.names], np.bool_)

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from widerow.model.errors import Rejected
+from widerow.model.labels import Selectors
 from widerow.model.times import TimeSpan
 from widerow.query.across import ACROSS
 from widerow.query.fill import FILLS
+from widerow.query.labels import GROUPS, LABEL
 from widerow.query.stepped import AGGREGATES, QUANTILES
 from widerow.query.steps import Steps, steps_of, whole_span
 from widerow.query.texts import STATES, TEXT_AGGREGATES
 
 DEFAULT_AGGREGATE = "avg"
-GROUPS = ("device", "type", "location")
-"""What devices can be grouped by, beside `tag:NAME`; and `metric`, which series are apart by in any case."""
 ORDERS = ("desc", "asc")
 MOST_TOP = 10_000
 
@@ -26,7 +26,7 @@ class Question:
     steps: Steps
     aggregates: tuple[str, ...]
     fill: str = "none"
-    metrics: tuple[str, ...] | None = None
+    metrics: Selectors | None = None
     """None: all."""
 
     @property
@@ -72,14 +72,14 @@ def question_of(
     if fill is not None and fill not in FILLS:
         raise Rejected(f"fill {fill[:40]!r}: give one of {', '.join(FILLS)}", code="fill")
     steps = steps_of(step, span, tz or "") if step else whole_span(span)
-    return Question(span, steps, chosen, fill or "none", tuple(metrics) if metrics else None)
+    return Question(span, steps, chosen, fill or "none", Selectors.of(metrics))
 
 
 def check_groups(group_by: Sequence[str], aggregates: Sequence[str]) -> list[str]:
-    """The attributes to group devices by. None of them: all are one group."""
+    """What to group devices and variants of metrics by. None of them: all devices are one group, each variant for itself."""
     for name in group_by:
-        if name not in (*GROUPS, "metric") and not (name.startswith("tag:") and len(name) > 4):
-            known = ", ".join((*GROUPS, "metric", "tag:NAME"))
+        if name in ("", "tag:", LABEL):
+            known = ", ".join((*GROUPS, "metric", "tag:NAME", "label:NAME"))
             raise Rejected(f"group_by {name[:80]!r}: give some of {known}", code="group")
     for name in aggregates:
         if name not in ACROSS:

@@ -21,6 +21,7 @@ from widerow.model.times import TimeSpan
 from widerow.query.across import across, chunks, in_key_order
 from widerow.query.budget import Budget
 from widerow.query.fill import filled, grid
+from widerow.query.labels import apart, by_owner, labels_in, refuse_unknown
 from widerow.query.question import Question, Top
 from widerow.query.stepped import QUANTILES, Sources, Stepped, stepped
 from widerow.query.steps import whole_span
@@ -70,9 +71,10 @@ def of_devices(sources: Sources, tenant: Tenant, devices: Sequence[str], questio
 def of_groups(
     sources: Sources, tenant: Tenant, devices: Sequence[Device], by: Sequence[str], question: Question, budget: Budget
 ) -> Reply:
-    """Series of groups of devices that have the same in all that is named `by`."""
-    q = question
-    keys = [tuple(_attribute(device, name) for name in by) for device in devices]
+    """Series of groups of devices, and of variants of metrics, that have the same in all that is named `by`."""
+    q, labels = question, labels_in(by)
+    attributes = [name for name in by if name not in labels]
+    keys = [tuple(_attribute(device, name) for name in attributes) for device in devices]
     distinct = sorted(set(keys))
     number = {key: i for i, key in enumerate(distinct)}
     found = across(
@@ -84,35 +86,46 @@ def of_groups(
         budget=budget,
         metrics=q.metrics,
         groups=np.array([number[key] for key in keys], np.int64),
+        labels=tuple(dict.fromkeys(labels.values())),
         quantiles=q.quantiles,
         answers=len(q.aggregates),
     )
     owners = {
         name: Coded(column.names, column.codes[found.group])
-        for i, name in enumerate(by)
+        for i, name in enumerate(attributes)
         for column in [Coded.of([key[i] for key in distinct])]
     }
     values = {name: found.values(name) for name in q.aggregates}
-    series = series_of(owners, found.metric, found.group, found.start_us, values, q, found.missing, budget, grouped=True)
+    metric, group, start_us = found.metric, found.group, found.start_us
+    if labels:
+        if found.lacking and not len(found):
+            refuse_unknown(labels)
+        metric, said = apart(metric, labels)
+        owners = {name: said[name] if name in said else owners[name] for name in by}
+        order, group = by_owner(owners, metric, start_us)
+        owners = {name: column.take(order) for name, column in owners.items()}
+        metric, start_us = metric.take(order), start_us[order]
+        values = {name: column[order] for name, column in values.items()}
+    series = series_of(owners, metric, group, start_us, values, q, found.missing, budget, grouped=True)
     return Reply(series, q.steps.name, q.steps.tz, found.used, found.missing)
 
 
 def of_top(sources: Sources, tenant: Tenant, devices: Sequence[str], top: Top, question: Question, budget: Budget) -> Reply:
     """The series of the devices at the top; without a step, the value that put them there."""
     q = question
-    best, used, missing = _ranked(sources, tenant, devices, top, q, budget)
-    names = [name for name, _ in best]
+    ranked, used, missing = _ranked(sources, tenant, devices, top, q, budget)
+    names, metrics = [name for name, _, _ in ranked], [metric for _, metric, _ in ranked]
+    best = [(name, value) for name, _, value in ranked]
     if q.steps.name:
         reply = of_devices(sources, tenant, names, q, budget) if names else _Table().reply(q, budget)
         total = dict(used)
         for level, rows in reply.used.items():
             total[level] = total.get(level, 0) + rows
         return replace(reply, series=_by_rank(reply.series, names), used=total, top=best)
-    assert q.metrics is not None
     n = len(best)
     labels = {
         "device": Coded.of(names),
-        "metric": Coded.constant(q.metrics[0], n),
+        "metric": Coded.of(metrics),
         "agg": Coded.constant(top.by, n),
     }
     series = Series(labels, np.full(n, q.span.start_us), np.array([value for _, value in best], np.float64))
@@ -121,9 +134,11 @@ def of_top(sources: Sources, tenant: Tenant, devices: Sequence[str], top: Top, q
 
 def _ranked(
     sources: Sources, tenant: Tenant, devices: Sequence[str], top: Top, q: Question, budget: Budget
-) -> tuple[list[tuple[str, float]], dict[str, int], list[TimeSpan]]:
-    """Those at the top, best first; of equals the first by name. Only so many are in memory at a time."""
-    best: list[tuple[float, str]] = []
+) -> tuple[list[tuple[str, str, float]], dict[str, int], list[TimeSpan]]:
+    """Those at the top, best first, each by its best variant of the metric; of equals the first by name. Only so many are
+    in memory at a time.
+    """
+    best: list[tuple[float, str, str]] = []
     used: dict[str, int] = {}
     missing: dict[TimeSpan, None] = {}
     sign = 1.0 if top.ascending else -1.0
@@ -143,9 +158,13 @@ def _ranked(
         for level, rows in found.used.items():
             used[level] = used.get(level, 0) + rows
         missing |= dict.fromkeys(found.missing)
-        best += zip((sign * found.values(top.by)).tolist(), found.summary.device.to_list(), strict=True)
-        best = sorted(best)[: top.count]
-    return [(name, sign * value) for value, name in best], used, list(missing)
+        values, of = (sign * found.values(top.by)).tolist(), found.summary
+        best += zip(values, of.device.to_list(), of.metric.to_list(), strict=True)
+        firsts: dict[str, tuple[float, str, str]] = {}
+        for one in sorted(best):
+            firsts.setdefault(one[1], one)
+        best = list(firsts.values())[: top.count]
+    return [(name, metric, sign * value) for value, name, metric in best], used, list(missing)
 
 
 @dataclass(slots=True)

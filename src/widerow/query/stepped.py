@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from widerow.engine.port import Columns
 from widerow.engine.rows import Rows
 from widerow.model.arrays import Flags, Floats, Ints
 from widerow.model.names import Coded
@@ -136,7 +137,7 @@ def stepped(
     span: TimeSpan,
     steps: Steps,
     budget: Budget,
-    metrics: Sequence[str] | None = None,
+    metrics: Columns | None = None,
     quantiles: bool = True,
     texts: bool = False,
     sketches: bool = True,
@@ -179,7 +180,7 @@ def _rows(
     devices: Sequence[str],
     part: Part,
     steps: Steps,
-    metrics: Sequence[str] | None,
+    metrics: Columns | None,
     budget: Budget,
     used: dict[str, int],
 ) -> Iterator[list[Rows]]:

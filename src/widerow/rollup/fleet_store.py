@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from widerow.engine.port import Engine, Span
+from widerow.engine.port import Columns, Engine, Span
 from widerow.engine.rows import Key, Rows
 from widerow.model.batch import CellKind
 from widerow.model.tenant import GUARD_US, Tenant
@@ -40,7 +40,7 @@ class FleetStore:
         types: Sequence[str],
         span: TimeSpan,
         *,
-        metrics: Sequence[str] | None = None,
+        metrics: Columns | None = None,
         beyond_us: int = 0,
         between: Callable[[Rows], None] = lambda _: None,
     ) -> list[Rows]:
@@ -64,7 +64,7 @@ class FleetStore:
         shards: Sequence[int],
         span: TimeSpan,
         *,
-        metrics: Sequence[str] | None = None,
+        metrics: Columns | None = None,
         beyond_us: int = 0,
         between: Callable[[Rows], None] = lambda _: None,
     ) -> list[Rows]:

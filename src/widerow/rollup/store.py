@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from widerow.engine.port import Engine, Span
+from widerow.engine.port import Columns, Engine, Span
 from widerow.engine.rows import Key, Rows
 from widerow.model.arrays import Flags, lengths
 from widerow.model.batch import CellKind
@@ -58,7 +58,7 @@ class Rollups:
         level: Level,
         span: TimeSpan,
         *,
-        metrics: Sequence[str] | None = None,
+        metrics: Columns | None = None,
         beyond_us: int = 0,
         between: Callable[[Rows], None] = lambda _: None,
     ) -> list[Rows]:

@@ -22,6 +22,7 @@ from widerow.codec.answer import JSON, MEDIA_TYPES, encode_points, encode_record
 from widerow.codec.body import decompress
 from widerow.codec.series import encode_reply, missing_text, used_text
 from widerow.model.errors import Rejected, Unauthorized, Unsupported
+from widerow.model.labels import cut_names
 from widerow.model.points import Points
 from widerow.model.series import Reply
 from widerow.model.tenant import Tenant
@@ -145,10 +146,10 @@ class Query:
         return int(text)
 
     def names(self, name: str) -> list[str] | None:
-        """Names separated by commas; given more than once, each is one name, commas and all."""
-        values = self.texts(name)
+        """Names separated by commas outside braces; given more than once, each is one name, commas and all."""
+        values: Sequence[str] = self.texts(name)
         if len(values) == 1:
-            values = values[0].split(",")
+            values = cut_names(values[0])
         chosen = list(dict.fromkeys(value for value in values if value))
         return chosen or None
 

@@ -22,7 +22,8 @@ CONFIRM = Param(
 )
 METRICS = Param(
     name="metrics",
-    doc="Metrics, separated by commas; or given once for each, for names with commas. All, if left out.",
+    doc="Metrics, separated by commas outside braces; or given once for each, for names with commas. All, if left out. "
+    "`disk_used` means all its variants, `disk_used{path=/}` those with that label.",
     repeats=True,
 )
 EPOCH = Param(
@@ -68,7 +69,15 @@ FLEET_AGG = Param(
 )
 GROUP_BY = Param(
     name="group_by",
-    doc="Series apart for each `type`, `location` or value of a tag, `tag:NAME`. Devices that have none are left out.",
+    doc="Series apart for each `type`, `location`, value of a tag (`tag:NAME`) or of a label (`label:NAME`, or the label's "
+    "name alone). Devices and metrics that have none are left out.",
+)
+GROUP_BY_LABELS = Param(
+    name="group_by",
+    doc="Labels, separated by commas: variants of a metric that have the same values of these are merged, and others left "
+    "out. `label:NAME`, or the label's name alone if it is not `device`, `type`, `location` or `metric`. Without a step the "
+    "whole span is one.",
+    repeats=True,
 )
 TZ = Param(name="tz", doc="The time zone that days, weeks and months follow, such as `Europe/Berlin`; UTC otherwise.")
 PAGE = Param(

@@ -13,7 +13,7 @@ from widerow.model.times import TimeSpan, parse_time
 from widerow.query.question import DEFAULT_AGGREGATE, MOST_TOP, ORDERS, Top, check_groups, check_top, question_of
 from widerow.server.call import Answer, Call, points_answer, reply_answer
 from widerow.server.hot import sampled_in
-from widerow.server.readings import MOST_DEVICES, names_in
+from widerow.server.readings import MOST_DEVICES, listed, names_in
 
 _QUERY_KEYS = (
     "devices",
@@ -37,13 +37,13 @@ def query(call: Call) -> Answer:
     """A question about many devices, as the body puts it."""
     tenant, queries, form = call.tenant(), call.service.queries, call.form(_QUERY_KEYS)
     budget = call.budget(tenant)
-    names, match, metrics = names_in(form, "devices"), _match(form), names_in(form, "metrics") or None
+    names, match, metrics = names_in(form, "devices"), _match(form), listed(form, "metrics")
     if (names is None) == (match is None):
         raise Rejected("say which devices: either devices or match", code="field")
     if names is not None and not 1 <= len(names) <= MOST_DEVICES:
         raise Rejected(f"devices: give an array of 1 to {MOST_DEVICES} names", code="field")
     span, most, top = _span(call, form), _whole(form, "limit"), _top(form)
-    step, aggregates, group_by = _text(form, "step"), _listed(form, "agg"), names_in(form, "group_by")
+    step, aggregates, group_by = _text(form, "step"), listed(form, "agg"), names_in(form, "group_by")
     tz, fill = _text(form, "tz"), _text(form, "fill")
     if step is None and aggregates is None and group_by is None and top is None and fill is None and tz is None:
         wanted = [device.name for device in queries.chosen(tenant, names, match, described=False)]
@@ -128,11 +128,3 @@ def _whole(form: dict[str, Any], key: str, most: int = 1 << 53) -> int | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most):
         raise Rejected(f"{key}: give a whole number from 1 to {most}", code="field")
     return value
-
-
-def _listed(form: dict[str, Any], key: str) -> list[str] | None:
-    """An array of names, or one text with commas."""
-    value = form.get(key)
-    if isinstance(value, str):
-        return [part for part in value.split(",") if part] or None
-    return names_in(form, key) or None

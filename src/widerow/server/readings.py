@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from widerow.model.errors import Rejected
+from widerow.model.labels import cut_names
 from widerow.query.fleet import ask, fleet_question
-from widerow.query.question import question_of
+from widerow.query.question import check_groups, question_of
 from widerow.server.call import Answer, Call, points_answer, reply_answer
 from widerow.server.devices import match_of, page_size
 from widerow.server.hot import sampled_among, sampled_at, sampled_in
@@ -18,7 +19,7 @@ def series(call: Call) -> Answer:
     """Raw points over a span, oldest first, cut between reports; `next` goes on behind the cut. With `step` or `agg`,
     statistics over steps, which are never cut.
     """
-    if any(call.query.text(name) is not None for name in ("step", "agg", "fill", "tz")):
+    if any(call.query.text(name) is not None for name in ("step", "agg", "fill", "tz", "group_by")):
         return _steps(call)
     tenant, most, span = call.tenant(), call.service.config.http.max_points, call.span()
     answer = call.service.queries.series(
@@ -47,8 +48,10 @@ def _steps(call: Call) -> Answer:
         tz=call.query.text("tz"),
         metrics=call.query.names("metrics"),
     )
+    group_by = call.query.names("group_by")
+    by = None if group_by is None else check_groups(group_by, question.aggregates)
     budget = call.budget(tenant)
-    reply = queries.steps(tenant, call.path["device"], question, budget)
+    reply = queries.steps(tenant, call.path["device"], question, budget, group_by=by)
     return reply_answer(call, reply, budget, sampled_in(call, tenant.name, [call.path["device"]], question.span))
 
 
@@ -67,7 +70,7 @@ def many_latest(call: Call) -> Answer:
     devices = names_in(form, "devices")
     if devices is None or not 1 <= len(devices) <= MOST_DEVICES:
         raise Rejected(f"devices: give an array of 1 to {MOST_DEVICES} names", code="field")
-    tenant, metrics = call.tenant(), names_in(form, "metrics") or None
+    tenant, metrics = call.tenant(), listed(form, "metrics")
     points = call.service.queries.latest(tenant, devices, metrics=metrics, budget=call.budget(tenant))
     return points_answer(call, points, sampled=sampled_at(call, tenant.name, points))
 
@@ -101,6 +104,12 @@ def fleet_latest(call: Call) -> Answer:
     names = [device.name for device in page.devices]
     points = call.service.queries.latest(tenant, names, metrics=call.query.names("metrics"), budget=budget)
     return points_answer(call, points, page.after, sampled_at(call, tenant.name, points))
+
+
+def listed(form: dict[str, Any], key: str) -> list[str] | None:
+    """An array of names, or one text with commas outside braces. None: there are none."""
+    value = form.get(key)
+    return (list(dict.fromkeys(cut_names(value))) if isinstance(value, str) else names_in(form, key)) or None
 
 
 def names_in(form: dict[str, Any], key: str) -> list[str] | None:

@@ -16,6 +16,7 @@ from widerow.server.parameters import (
     FLEET_AGG,
     FLEET_STEP,
     GROUP_BY,
+    GROUP_BY_LABELS,
     MATCH,
     METRICS,
     PAGE,
@@ -118,7 +119,7 @@ READING: tuple[Route, ...] = (
         summary="Points of a device, raw or over steps",
         doc="Oldest first. Raw points are cut between reports, never within one. Statistics over steps come whole, from "
         "rollups and raw reports as the step allows.",
-        parameters=(DEVICE, METRICS, START, END, STEP, AGG, FILL, TZ, POINTS, AFTER, EPOCH, TAGS, TENANT),
+        parameters=(DEVICE, METRICS, START, END, STEP, AGG, FILL, TZ, GROUP_BY_LABELS, POINTS, AFTER, EPOCH, TAGS, TENANT),
         replies=stepped("The points, by metric.", "Series", "Steps"),
         errors=(404,),
         offers=TABULAR,

@@ -132,6 +132,7 @@ _USE_FIELDS: dict[str, Schema] = {
     "cost": of({field.name: NUMBER for field in fields(Cost)}),
 }
 _STEP_MODE: Schema = {"type": "string", "enum": list(StepMode)}
+_LISTED: Schema = {"oneOf": [TEXT, array(TEXT)], "description": "One text has names with commas between them."}
 _SAMPLED = array(
     of(
         {
@@ -425,12 +426,12 @@ SCHEMAS: dict[str, Schema] = {
                 },
                 (),
             ),
-            "metrics": array(TEXT),
+            "metrics": _LISTED,
             "start": {"type": ["string", "integer"], "default": "-1h"},
             "end": {"type": ["string", "integer"], "default": "now"},
             "step": TEXT,
-            "agg": {"oneOf": [TEXT, array(TEXT)]},
-            "group_by": array({**TEXT, "description": "device, type, location, tag:NAME; none of them: all devices."}),
+            "agg": _LISTED,
+            "group_by": array({**TEXT, "description": "device, type, location, tag:NAME, label:NAME; none: all devices."}),
             "tz": TEXT,
             "fill": TEXT,
             "limit": {**WHOLE, "description": "Most points; a larger answer is refused."},
@@ -440,7 +441,7 @@ SCHEMAS: dict[str, Schema] = {
         },
         (),
     ),
-    "LatestRequest": of({"devices": array(TEXT, minItems=1, maxItems=10_000), "metrics": array(TEXT)}, ("devices",)),
+    "LatestRequest": of({"devices": array(TEXT, minItems=1, maxItems=10_000), "metrics": _LISTED}, ("devices",)),
     "Metric": of({"name": TEXT, **_METRIC_FIELDS, **_STORED}),
     "MetricPatch": of(_METRIC_FIELDS, ()),
     "Metrics": of({"metrics": array(ref("Metric")), "next": CURSOR}),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from widerow.engine.port import Engine, Span
+from widerow.engine.port import Columns, Engine, Span
 from widerow.engine.rows import NEVER, Column, Key, Rows
 from widerow.model.arrays import Codes, Ints
 from widerow.model.batch import Batch
@@ -140,7 +140,7 @@ class Telemetry:
         device: str,
         span: TimeSpan,
         *,
-        metrics: Sequence[str] | None = None,
+        metrics: Columns | None = None,
         may_lag: bool = False,
     ) -> Iterator[tuple[TimeSpan, list[Rows]]]:
         """Live rows of a device, a few buckets at a time, oldest first; the rows of a bucket are newest first.
@@ -163,7 +163,7 @@ class Telemetry:
         devices: Sequence[str],
         span: TimeSpan,
         *,
-        metrics: Sequence[str] | None = None,
+        metrics: Columns | None = None,
         beyond_us: int = 0,
         between: Callable[[Rows], None] = lambda _: None,
         first: bool = False,
@@ -209,7 +209,7 @@ class Telemetry:
                     start, many = stop, min(2 * many, _MOST_BUCKETS)
 
     def latest(
-        self, tenant: Tenant, devices: Sequence[str], *, metrics: Sequence[str] | None = None, may_lag: bool = False
+        self, tenant: Tenant, devices: Sequence[str], *, metrics: Columns | None = None, may_lag: bool = False
     ) -> list[Rows]:
         """Rows that hold each metric's newest value in the last bucket of each device, newest first by device. Where the
         raw retention changes, a bucket ends.
