@@ -49,7 +49,7 @@ from widerow.ops.counters import Counters
 from widerow.pipeline.adapting import Adapting, looks_every_s
 from widerow.pipeline.dead_letters import DeadLetters
 from widerow.pipeline.job import Sink
-from widerow.pipeline.pipeline import Pipeline, PipelineSettings
+from widerow.pipeline.pipeline import Pipeline
 from widerow.pipeline.store_sink import StoreSink
 from widerow.query.fleet import FleetSources
 from widerow.query.queries import Queries
@@ -60,6 +60,7 @@ from widerow.settings import (
     heat_settings,
     hot_settings,
     observed_settings,
+    pipeline_settings,
     pressure_settings,
     pyramid_settings,
     query_settings,
@@ -251,16 +252,7 @@ class Service:
                 sink(catalog, counters) if sink else to_store,
                 clock,
                 counters,
-                PipelineSettings(
-                    max_future_us=max_future_us,
-                    max_in_flight_bytes=config.pipeline.max_in_flight_mib << 20,
-                    max_tenant_in_flight_bytes=config.pipeline.max_tenant_in_flight_mib << 20,
-                    decoders=config.pipeline.decoders,
-                    # Behind Kafka the topic decides: a worker that has to catch up with live reports is not late for them.
-                    backfill_after_us=0 if crew else config.backfill.after_s * SECOND,
-                    max_backfill_bytes=config.backfill.max_in_flight_mib << 20,
-                    backfill_share=config.backfill.share_percent / 100,
-                ),
+                pipeline_settings(config, crew=bool(crew)),
                 may_write,
                 dead_letters,
                 pressure,

@@ -10,6 +10,7 @@ from widerow.config import Config
 from widerow.model.store import is_shared
 from widerow.model.times import DAY, SECOND
 from widerow.pipeline.dead_letters import DeadLetterSettings
+from widerow.pipeline.pipeline import PipelineSettings
 from widerow.query.budget import QuerySettings
 from widerow.rollup.crew import CrewSettings
 from widerow.rollup.pyramid import PyramidSettings
@@ -30,6 +31,19 @@ def pressure_settings(config: Config) -> PressureSettings:
         low=pressure.low_percent / 100,
         stall_s=pressure.stall_s,
         recover_s=pressure.recover_s,
+    )
+
+
+def pipeline_settings(config: Config, *, crew: bool = False) -> PipelineSettings:
+    return PipelineSettings(
+        max_future_us=config.time.max_future_s * SECOND,
+        max_in_flight_bytes=config.pipeline.max_in_flight_mib << 20,
+        max_tenant_in_flight_bytes=config.pipeline.max_tenant_in_flight_mib << 20,
+        decoders=config.pipeline.decoders,
+        # Behind Kafka the topic decides: a worker that has to catch up with live reports is not late for them.
+        backfill_after_us=0 if crew else config.backfill.after_s * SECOND,
+        max_backfill_bytes=config.backfill.max_in_flight_mib << 20,
+        backfill_share=config.backfill.share_percent / 100,
     )
 
 

@@ -59,7 +59,7 @@ class Site:
         self.telemetry = Telemetry(self.engine, self.clock, TelemetrySettings(max_future_us=HOUR, refresh_us=SECOND))
         self.marks = Marks(self.engine, self.clock)
         self.rollups = Rollups(self.engine, self.clock, self.telemetry.erasure)
-        settings = WindowSettings(lateness_us=MINUTE, rest_us=SECOND)
+        settings = WindowSettings(lateness_us=MINUTE, rest_us=SECOND, late_us=0)
         # Whoever wrote before could write as far ahead as is allowed.
         alone_from_us = self.clock.time_us + HOUR + 1 if self.started else 0
         self.windows = Windows(self.clock, settings, alone_from_us=alone_from_us)

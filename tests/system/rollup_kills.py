@@ -137,7 +137,7 @@ def restless(_: Config, *, rolls: bool, **_several: bool) -> PyramidSettings:  #
         max_future_us=5 * 60 * SECOND,
         rolls=rolls,
         rolling=RollingSettings(lateness_us=0, settle_us=0, longest_us=0, every_s=0.01),
-        windows=WindowSettings(lateness_us=0, rest_us=0),
+        windows=WindowSettings(lateness_us=0, rest_us=0, late_us=0),
     )
 
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import MISSING, fields
 from pathlib import Path
 
 import pytest
 
+from widerow import settings
+from widerow.catalog.catalog import CatalogSettings
 from widerow.config import Config, build, load
+from widerow.engine.bigtable.connection import BigtableSettings
+from widerow.engine.cassandra.cluster import CassandraSettings
+from widerow.engine.open import rocks_settings
+from widerow.ingest.mqtt.connection import ClientSettings
 from widerow.model.errors import ConfigError
+from widerow.model.times import SECOND
+from widerow.rollup.crew import CrewSettings
+from widerow.telemetry.store import TelemetrySettings
 
 
 def test_without_anything_given_the_defaults_hold() -> None:
@@ -56,3 +66,44 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     broken.write_text("[http\n")
     with pytest.raises(ConfigError, match=r"broken\.toml is not TOML"):
         load(broken, {})
+
+
+def test_a_stage_and_the_configuration_have_the_same_defaults() -> None:
+    """A setting's default stands in both: a stage that is used without a configuration behaves as one with it."""
+    config = Config()
+    pyramid = settings.pyramid_settings(config, rolls=True)
+    pipeline = settings.pipeline_settings(config)
+    pressure = settings.pressure_settings(config)
+    for built in (
+        settings.hot_settings(config),
+        settings.heat_settings(config),
+        settings.observed_settings(config),
+        settings.dead_letter_settings(config),
+        settings.usage_settings(config),
+        settings.storage_settings(config),
+        settings.query_settings(config),
+        settings.slot_settings(config),
+        rocks_settings(config),
+        pyramid.rolling,
+        pyramid.windows,
+        pipeline,
+        pressure,
+    ):
+        required = {f.name: getattr(built, f.name) for f in fields(built) if f.default is MISSING}
+        assert built == type(built)(**required)
+    assert settings.pyramid_settings(config, rolls=True, crew=True).crew == CrewSettings()
+    telemetry = TelemetrySettings(max_future_us=0, refresh_us=0)
+    assert telemetry.observed == settings.observed_settings(config)
+    assert CatalogSettings().refresh_us == config.time.refresh_s * SECOND
+    assert CatalogSettings().max_future_us == config.time.max_future_s * SECOND
+    mqtt = ClientSettings(host="", port=0, client_id="", subscriptions=())
+    assert mqtt.session_expiry_s == config.mqtt.session_expiry_s
+    assert mqtt.receive_maximum == config.mqtt.receive_maximum
+    assert (mqtt.max_packet_bytes, mqtt.max_unacked_bytes) == (
+        config.mqtt.max_packet_mib << 20,
+        config.mqtt.max_unacked_mib << 20,
+    )
+    assert mqtt.keep_alive_s == config.mqtt.keep_alive_s
+    assert BigtableSettings().deadline_s == config.bigtable.timeout_s
+    cassandra = CassandraSettings(hosts=())
+    assert (cassandra.timeout_s, cassandra.in_flight) == (config.cassandra.timeout_s, config.cassandra.in_flight)

@@ -27,7 +27,7 @@ from widerow.model.check import MAX_NAME_BYTES
 from widerow.model.hashing import hash_at, mix, same_at
 from widerow.model.kernel import inlined, kernel
 from widerow.model.names import Names
-from widerow.model.times import SECOND
+from widerow.model.times import HOUR, SECOND
 
 _STRIDE = MAX_NAME_BYTES + PAD
 _LIVE, _TOTAL, _ERROR = range(3)
@@ -141,7 +141,7 @@ class HeatSettings:
     least_per_s: float = 10.0
     """Devices that send less are of no interest."""
     interval_us: int = 10 * SECOND
-    backlog_us: int = 0
+    backlog_us: int = HOUR
     """Reports older than this are not counted: a device that was away may send what it has. 0: all are."""
 
 

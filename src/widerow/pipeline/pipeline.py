@@ -63,7 +63,7 @@ class PipelineSettings:
     backfill_after_us: int = HOUR
     """How old a report makes its job one of backlog; 0: none is."""
     max_backfill_bytes: int = 64 << 20
-    backfill_share: float = 0.25
+    backfill_share: float = 0.06
     """Of the committer's time, while live reports come."""
 
 

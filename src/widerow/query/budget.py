@@ -45,7 +45,7 @@ class QuerySettings:
     max_work_bytes: int = 512 << 20
     """Of memory, about, while the answer is worked out."""
     timeout_s: float = 30.0
-    readers: int = 2
+    readers: int = 1
     """Threads that read for one question. Where the store is in this process one is as fast, and others wait less for it."""
 
 

@@ -46,7 +46,7 @@ _UNREADABLE_US = 5 * MINUTE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollingSettings:
-    lateness_us: int = 2 * MINUTE
+    lateness_us: int = 20 * SECOND
     settle_us: int = 10 * SECOND
     longest_us: int = 5 * MINUTE
     every_s: float = 1.0

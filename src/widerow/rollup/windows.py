@@ -45,7 +45,7 @@ class WindowSettings:
     max_bytes: int = 512 << 20
     lateness_us: int = 20 * SECOND
     rest_us: int = 2 * SECOND
-    late_us: int = 0
+    late_us: int = HOUR
     """Reports older than this are not kept: their hours are rolled from the store. 0: all are."""
 
 
