@@ -30,7 +30,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable outpu
 
 @app.command("show")
 def show(store: StoreOption = None, config: ConfigOption = None, json: JsonOption = False) -> None:
-    """What makes the tables of a store, whether they exist or not. Changes nothing.
+    """Print the statements that make all tables of a store, those that exist included. Changes nothing.
 
     Example: widerow schema show --store cassandra://10.0.0.1/widerow
     """

@@ -1,4 +1,4 @@
-"""The live page at `/`: one file without anything from elsewhere.
+"""The dashboard at `/`: one file without anything from elsewhere.
 
 Rule: the page runs the script and the style it was shipped with and nothing else. The policy names both by their hash, so no
 text that finds its way into the page can become code.

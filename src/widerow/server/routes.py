@@ -94,7 +94,7 @@ PROCESS: tuple[Route, ...] = (
         handler=page,
         roles=None,
         group="Process",
-        summary="The live page",
+        summary="The dashboard",
         replies={200: Reply(doc="A page for people.", forms={"text/html": TEXT})},
         offers=("text/html",),
         quick=True,
