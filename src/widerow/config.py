@@ -21,6 +21,15 @@ SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 COMPRESSIONS = ("none", "lz4", "zstd", "snappy", "gzip")
 
 
+_GONE = {
+    "line": {
+        "fold_tags": "each tag is a label of the metric now, as in cpu_usage{cpu=cpu0}; list tags that shall be none in "
+        "line.attribute_tags"
+    }
+}
+"""Settings that there were, and what to use instead."""
+
+
 def _setting(default: Any, doc: str, *, low: float | None = None, high: float | None = None) -> Any:
     return field(default=default, metadata={"doc": doc, "low": low, "high": high})
 
@@ -282,7 +291,9 @@ class Line:
         ("device", "device_id", "host"), "Line protocol: the first of these tags that is present names the device."
     )
     metric: str = _setting("{measurement}_{field}", "Line protocol: how a metric's name is made.")
-    fold_tags: tuple[str, ...] = _setting((), "Line protocol: tags that become part of the metric's name.")
+    attribute_tags: tuple[str, ...] = _setting(
+        (), "Line protocol: tags that are attributes of the report. All others are labels of its metrics."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -455,6 +466,9 @@ def build(tree: Mapping[str, Any], environment: Mapping[str, str]) -> Config:
 
 def _section(section: str, kind: Any, given: Mapping[str, Any], environment: Mapping[str, str]) -> Any:
     settings = {f.name: f for f in fields(kind)}
+    for name, instead in _GONE.get(section, {}).items():
+        if name in given or f"WIDEROW_{section}_{name}".upper() in environment:
+            raise ConfigError(f"{section}.{name} is gone: {instead}")
     _check_known(given, settings, f"setting in [{section}]")
     out = {}
     for name, setting in settings.items():

@@ -261,7 +261,7 @@ class Service:
             )
             undo.callback(pipeline.close)
             naming = line_codec.LineNaming(
-                device_tags=config.line.device_tags, metric=config.line.metric, fold_tags=config.line.fold_tags
+                device_tags=config.line.device_tags, metric=config.line.metric, attribute_tags=config.line.attribute_tags
             )
             service = cls(
                 config,
@@ -273,7 +273,7 @@ class Service:
                 pyramid,
                 pipeline,
                 Queries(telemetry, catalog, pyramid.rollups, pyramid.dirt, clock, query_settings(config), Costs(counters)),
-                Bodies(line_codec.LineDecoder(naming), json_codec.JsonDecoder(), clock),
+                Bodies(line_codec.LineDecoders(naming), json_codec.JsonDecoder(), clock),
                 clock.now_us(),
                 dead_letters,
                 controls,

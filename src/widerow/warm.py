@@ -58,7 +58,9 @@ def warm_up() -> None:
             store=Store(url=f"rocksdb:{Path(folder) / 'store'}", cache_mib=8, write_buffer_mib=16, reserve_mib=0)
         )
         with Service.open(config, rolls=True) as service:
-            tenant = service.catalog.tenants.create(Tenant(name="warm", limits=Limits(series=1 << 20)))
+            tenant = service.catalog.tenants.create(
+                Tenant(name="warm", limits=Limits(series=1 << 20), attribute_tags=("site",))
+            )
             _write(service, tenant)
             _ask(service, tenant)
             _roll(service, tenant)
@@ -84,7 +86,7 @@ def _write(service: Service, tenant: Tenant) -> None:
     arrow = encode_arrow(batch_of([Report("d1", now_us - HOUR, {"x": 2.5, "s": "text"}, {"a": "b"}, now_us // 1000 * 1000)]))
     bodies = service.bodies
     for body in (small, repeated, large, small):
-        _send(service, tenant, body, bodies.lines(body, encoding="", precision="ns", max_bytes=1 << 30))
+        _send(service, tenant, body, bodies.lines(body, encoding="", precision="ns", max_bytes=1 << 30, tenant=tenant))
     for body, media_type in ((reports, "application/json"), (arrow, "application/vnd.apache.arrow.stream")):
         decode = bodies.reports(body, content_type=media_type, encoding="", precision="ms", max_bytes=1 << 30)
         _send(service, tenant, body, decode)

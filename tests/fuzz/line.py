@@ -11,7 +11,7 @@ from widerow.codec.decoded import Decoded
 from widerow.codec.line import LineDecoder, LineNaming
 from widerow.model.batch import CellKind
 
-NAMING = LineNaming(fold_tags=("cpu",))
+NAMING = LineNaming(attribute_tags=("site", "b"))
 PIECES = (
     b"m,device=a f=1 1760000000000000000",
     b"telemetry,device=dev-1,site=berlin temp=22.5,hum=44i,on=true 1760000000023000000",

@@ -7,13 +7,17 @@ from hypothesis import strategies as st
 
 from reference.line import NANOSECONDS, decode, rows_of
 from widerow.codec.line import LineDecoder, LineNaming
+from widerow.codec.line.decoder import Table
 
 PLAIN = LineNaming()
-FOLDING = LineNaming(device_tags=("device", "host"), metric="{field}", fold_tags=("cpu", "core"))
+KEEPING = LineNaming(device_tags=("device", "host"), metric="{field}", attribute_tags=("cpu", "host"))
 SHARED = {
-    (naming, capacity): LineDecoder(naming, capacity=capacity) for naming in (PLAIN, FOLDING) for capacity in (1, 1 << 10)
+    (naming, capacity): LineDecoder(naming, table=table)
+    for capacity in (1, 1 << 10)
+    for table in [Table(capacity)]
+    for naming in (PLAIN, KEEPING)
 }
-"""Decoders that live through all examples, so that what they remember is part of what is tested."""
+"""Decoders that live through all examples, so that what they remember, together, is part of what is tested."""
 
 NOW_US = 1_700_000_000_000_000
 

@@ -1,6 +1,7 @@
 """Line protocol decoded the obvious way: byte by byte, with Python objects. The oracle of the fast decoder.
 
-Nothing is shared with the decoder but the naming rules. A line is checked from left to right; its first fault counts.
+Nothing is shared with the decoder but the naming rules and what labels there are in a name. A line is checked from left to
+right; its first fault counts.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TypeAlias
 
 from widerow.codec.line import LineNaming
 from widerow.model.batch import Batch, CellKind
+from widerow.model.labels import parted
 from widerow.model.times import MAX_TIME_US
 
 Cell: TypeAlias = tuple[str, int, str]
@@ -136,14 +138,14 @@ def read(position: int, line: bytes, naming: LineNaming, precision: str, now_us:
     if device_tag is None:
         raise Refused("device-missing")
     device = _checked(tags.pop(device_tag))
-    suffix = "".join("." + tags.pop(t) for t in naming.fold_tags if t in tags)
+    labels = {t: tags.pop(t) for t in list(tags) if t not in naming.attribute_tags}
     rest = (rest or b"").lstrip(BLANKS)
     if not rest:
         raise Refused("no-values")
     cells: list[Cell] = []
     while True:
         key, rest = _field_key(rest)
-        metric = _checked(naming.metric.format(measurement=measurement, field=_name(key)) + suffix)
+        metric = _metric(naming.metric.format(measurement=measurement, field=_name(key)), labels)
         kind, value, rest = _value(rest)
         cells.append((metric, kind, value))
         if not rest.startswith(b","):
@@ -155,6 +157,23 @@ def read(position: int, line: bytes, naming: LineNaming, precision: str, now_us:
         return Row(position, device, now_us, (*cells, ("widerow_time", CellKind.TAG, "received")))
     time_us = _time(words[0], precision, alone=len(words) == 1)
     return Row(position, device, time_us, tuple(cells))
+
+
+def _metric(plain: str, labels: dict[str, str]) -> str:
+    if not labels:
+        return _checked_metric(plain)
+    pairs = [f"{_backslashed(k)}={_backslashed(v)}" for k, v in sorted(labels.items(), key=lambda p: p[0].encode())]
+    return _checked_metric(f"{_backslashed(plain)}{{{','.join(pairs)}}}")
+
+
+def _backslashed(text: str) -> str:
+    return "".join("\\" + c if c in "\\,={}" else c for c in text)
+
+
+def _checked_metric(name: str) -> str:
+    plain, labels = parted(name)
+    _checked(plain)
+    return _checked(name, 1024) if labels else name
 
 
 def _split_first(text: bytes, delimiter: bytes) -> tuple[bytes, bytes | None]:
@@ -207,8 +226,8 @@ def _name(raw: bytes) -> str:
         raise Refused("name") from None
 
 
-def _checked(name: str) -> str:
-    if not 1 <= len(name.encode()) <= 256 or any(unicodedata.category(c) == "Cc" for c in name):
+def _checked(name: str, most: int = 256) -> str:
+    if not 1 <= len(name.encode()) <= most or any(unicodedata.category(c) == "Cc" for c in name):
         raise Refused("name")
     return name
 

@@ -72,7 +72,7 @@ def test_line_protocol_plain_and_packed(site: Site, path: str, encoding: str) ->
     answer = post(site, packed, "text/plain", f"{path}?precision=ms", **headers)
     assert answer.status_code == 204, answer.text
     expected = {"weather_temp": 21.5, "weather_count": 3.0, "weather_ok": 1.0, "weather_word": "a b"}
-    assert site.values(device) == expected
+    assert site.values(device) == {f"{name}{{site=north}}": value for name, value in expected.items()}
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])

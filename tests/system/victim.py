@@ -27,7 +27,11 @@ from widerow.server.call import NEXT_HEADER
 from widerow.server.sockets import SOCKET, reachable
 from widerow.simulate.wire import Connection, Response, Target
 
-TENANTS: Mapping[str, Mapping[str, Any]] = {"acme": {}, "umbra": {"retention": {"raw": "7d"}}, "lund": {}}
+TENANTS: Mapping[str, Mapping[str, Any]] = {
+    "acme": {"attribute_tags": ["site"]},
+    "umbra": {"attribute_tags": ["site"], "retention": {"raw": "7d"}},
+    "lund": {"attribute_tags": ["site"]},
+}
 """One keeps its data for another time than the others, so that it lies in other tables."""
 ARROW = "application/vnd.apache.arrow.stream"
 _START_S = 90.0

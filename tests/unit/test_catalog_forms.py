@@ -51,6 +51,8 @@ def test_forms_are_what_the_api_shows() -> None:
         "raw_epochs": [{"from": "1970-01-01T00:00:00Z", "raw": "30d"}],
         "registers_devices": True,
         "row_attributes": [],
+        "device_tags": [],
+        "attribute_tags": [],
         "created": "2027-01-15T08:00:00Z",
         "revision": 3,
     }
@@ -98,6 +100,8 @@ def test_a_form_is_a_patch() -> None:
             "retention": {"raw": "6h", "minute": 7 * DAY, "hour": "forever"},
             "registers_devices": False,
             "row_attributes": ["location", "type", "location"],
+            "device_tags": ["host", "sn"],
+            "attribute_tags": ["site"],
         },
         TENANT,
     )
@@ -107,6 +111,8 @@ def test_a_form_is_a_patch() -> None:
         retention=Retention(raw_us=6 * HOUR, minute_us=7 * DAY, hour_us=FOREVER),
         registers_devices=False,
         row_attributes=("type", "location"),
+        device_tags=("host", "sn"),
+        attribute_tags=("site",),
     )
     assert from_json({"profile": {"max_reports_per_s": 10}}, DEVICE).profile == Profile(
         reports_per_s=0.5, max_reports_per_s=10.0
@@ -144,6 +150,12 @@ def test_what_is_wrong_is_named() -> None:
     refused(TENANT, {"registers_devices": 1}, "give true or false")
     for attributes in ("type", ["colour"], None, [["type"]]):
         refused(TENANT, {"row_attributes": attributes}, "row_attributes: give a list of type, location")
+    for key in ("device_tags", "attribute_tags"):
+        refused(TENANT, {key: "host"}, f"{key}: give a list of tags")
+        refused(TENANT, {key: [1]}, f"{key}: give a list of tags")
+        refused(TENANT, {key: [""]}, f"{key}: the tag '' is empty")
+        refused(TENANT, {key: ["a", "b", "a"]}, f"{key}: the tag 'a' is listed twice")
+        refused(TENANT, {key: [f"t{i}" for i in range(65)]}, f"{key}: 65 are listed, at most 64 may be")
     for limit in (-1, 1.5, True, "5", None, 2**60):
         refused(TENANT, {"limits": {"devices": limit}}, "limits.devices: give a whole number")
     refused(METRIC, {"kind": "level"}, "one of gauge, counter, text")

@@ -28,10 +28,10 @@ def test_without_anything_given_the_defaults_hold() -> None:
 def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
     file = tmp_path / "widerow.toml"
     file.write_text('[http]\nport = 9000\nhost = "0.0.0.0"\n[line]\ndevice_tags = ["id"]\n')
-    config = load(file, {"WIDEROW_HTTP_PORT": "9001", "WIDEROW_LINE_FOLD_TAGS": "cpu, disk"})
+    config = load(file, {"WIDEROW_HTTP_PORT": "9001", "WIDEROW_LINE_ATTRIBUTE_TAGS": "site, rack"})
     assert (config.http.host, config.http.port) == ("0.0.0.0", 9001)
     assert config.line.device_tags == ("id",)
-    assert config.line.fold_tags == ("cpu", "disk")
+    assert config.line.attribute_tags == ("site", "rack")
 
 
 def test_a_price_may_be_whole_or_not() -> None:
@@ -52,7 +52,9 @@ def test_what_is_wrong_is_named() -> None:
     check({"http": {"port": True}}, {}, "http.port")
     check({"http": {"port": 70000}}, {}, "http.port", "0 to 65535")
     check({}, {"WIDEROW_HTTP_PORT": "many"}, "WIDEROW_HTTP_PORT", "whole number")
-    check({"line": {"fold_tags": "cpu"}}, {}, "line.fold_tags", "list")
+    check({"line": {"attribute_tags": "site"}}, {}, "line.attribute_tags", "list")
+    check({"line": {"fold_tags": ["cpu"]}}, {}, "line.fold_tags is gone", "cpu_usage{cpu=cpu0}", "line.attribute_tags")
+    check({}, {"WIDEROW_LINE_FOLD_TAGS": "cpu"}, "line.fold_tags is gone")
     check({"prices": {"gib_month": "dear"}}, {}, "prices.gib_month", "a number")
     check({"prices": {"gib_month": float("nan")}}, {}, "prices.gib_month", "0 to")
     check({}, {"WIDEROW_PRICES_GIB_MONTH": "dear"}, "WIDEROW_PRICES_GIB_MONTH", "a number")

@@ -9,13 +9,15 @@ from time import thread_time
 import pytest
 
 from reference.line import Row, decode, rows_of
-from widerow.codec.line import LineDecoder, LineNaming, warm_up
+from widerow.codec.line import LineDecoder, LineDecoders, LineNaming, warm_up
 from widerow.model.batch import CellKind, Report, reports_of
 from widerow.model.errors import REFUSAL_CODES, ConfigError, Rejected
+from widerow.model.tenant import Tenant
 from widerow.model.times import MAX_TIME_US
 
 NOW_US = 1_700_000_000_000_000
-DECODER = LineDecoder(capacity=1 << 10)
+NAMING = LineNaming(attribute_tags=("site", "rack", "host", "t a,g", "m_s", "long", *(f"t{i}" for i in range(200))))
+DECODER = LineDecoder(NAMING, capacity=1 << 10)
 
 
 def test_lines_become_reports() -> None:
@@ -184,29 +186,90 @@ def test_longest_names_texts_and_prefixes_are_kept() -> None:
     assert third.tags == {f"t{i}": str(i) for i in range(200)}
 
 
-def test_naming_chooses_device_metric_and_folded_tags() -> None:
-    def check(naming: LineNaming, line: str, want: Report) -> None:
+def test_each_tag_that_names_no_device_is_a_label_of_the_metric() -> None:
+    def check(line: str, values: dict[str, float | str], naming: LineNaming = LineNaming()) -> None:  # noqa: B008
         decoder = LineDecoder(naming, capacity=8)
+        for _ in range(3):
+            decoded = decoder.decode(line.encode(), now_us=0, version_us=0)
+            assert reports_of(decoded.batch) == [Report("a", 1, values, {})], decoded.refusals
+
+    check("disk,host=a used=5 1000", {"disk_used": 5.0})
+    check(
+        "disk,host=a,path=/,fstype=ext4 used=5,free=6 1000",
+        {"disk_used{fstype=ext4,path=/}": 5.0, "disk_free{fstype=ext4,path=/}": 6.0},
+    )
+    check("disk,path=/,fstype=ext4,host=a used=5 1000", {"disk_used{fstype=ext4,path=/}": 5.0})
+    check(r"disk,host=a,path=C:\,\ x\=1 used=5 1000", {r"disk_used{path=C:\, x\=1}": 5.0})
+    check(r"m\ x\,y\=z,host=a,t\ a\,g={v} f=1 1000", {r"m x\,y\=z_f{t a\,g=\{v\}}": 1.0})
+    check(r"m,host=a,p=a\b f=1 1000", {r"m_f{p=a\\b}": 1.0})
+    check("m,device=a,host=h,device_id=i f=1 1000", {"m_f{device_id=i,host=h}": 1.0})
+    check('m,host=a,k=v s="text" 1000', {"m_s{k=v}": "text"})
+    check("m,host=a,k=v use=5 1000", {"use{k=v}": 5.0}, LineNaming(metric="{field}"))
+    check("m,sn=a,host=h use=5 1000", {"m_use{host=h}": 5.0}, LineNaming(device_tags=("sn",)))
+
+
+def test_a_tag_of_the_attribute_tags_is_no_label() -> None:
+    def check(line: str, want: Report, *attribute_tags: str) -> None:
+        decoder = LineDecoder(LineNaming(attribute_tags=attribute_tags), capacity=8)
         for _ in range(3):
             assert reports_of(decoder.decode(line.encode(), now_us=0, version_us=0).batch) == [want]
 
-    folding = LineNaming(fold_tags=("cpu", "core"))
-    check(folding, "cpu,host=a,core=1,cpu=c0,x=y use=5 1000", Report("a", 1, {"cpu_use.c0.1": 5.0}, {"x": "y"}))
-    check(folding, "cpu,host=a,core=1 use=5 1000", Report("a", 1, {"cpu_use.1": 5.0}, {}))
-    check(folding, "cpu,host=a use=5 1000", Report("a", 1, {"cpu_use": 5.0}, {}))
-    check(LineNaming(metric="{field}"), "cpu,host=a use=5 1000", Report("a", 1, {"use": 5.0}, {}))
-    check(
-        LineNaming(metric="{{{field}@{measurement}"), "cpu,host=a {field}=5 1000", Report("a", 1, {"{{field}@cpu": 5.0}, {})
-    )
-    check(LineNaming(device_tags=("sn",)), "cpu,host=a,sn=7 use=5 1000", Report("7", 1, {"cpu_use": 5.0}, {"host": "a"}))
+    check("m,device=a,x=y,k=v f=5 1000", Report("a", 1, {"m_f{k=v}": 5.0}, {"x": "y"}), "x")
+    check("m,k=v,x=y,device=a f=5 1000", Report("a", 1, {"m_f": 5.0}, {"k": "v", "x": "y"}), "x", "k")
+    check("m,host=h,device=a f=5 1000", Report("a", 1, {"m_f": 5.0}, {"host": "h"}), "host")
+    check("m,host=a f=5 1000", Report("a", 1, {"m_f": 5.0}, {}), "host")
 
 
-def test_folded_series_of_one_device_stay_apart() -> None:
-    decoder = LineDecoder(LineNaming(fold_tags=("cpu",)), capacity=64)
-    body = "\n".join(f"cpu,host=h{h},cpu=c{c} use={h}{c} 1000" for h in range(4) for c in range(4)).encode()
+def test_series_of_one_device_that_differ_in_a_label_stay_apart() -> None:
+    decoder = LineDecoder(LineNaming(attribute_tags=("rack",)), capacity=256)
+    body = "\n".join(f"cpu,host=h{h},cpu=c{c},rack=r{h}{c} use={h}{c} 1000" for h in range(4) for c in range(4)).encode()
     for _ in range(2):
         reports = reports_of(decoder.decode(body, now_us=0, version_us=0).batch)
-        assert [r.values for r in reports] == [{f"cpu_use.c{c}": float(f"{h}{c}")} for h in range(4) for c in range(4)]
+        assert [r.values for r in reports] == [
+            {f"cpu_use{{cpu=c{c}}}": float(f"{h}{c}")} for h in range(4) for c in range(4)
+        ]
+        assert [r.tags for r in reports] == [{"rack": f"r{h}{c}"} for h in range(4) for c in range(4)]
+
+
+def test_a_name_with_labels_may_have_1024_bytes() -> None:
+    def check(line: str, *words: str) -> None:
+        for _ in range(2):
+            decoded = DECODER.decode(line.encode(), now_us=0, version_us=0)
+            assert (len(decoded.batch) == 0) == bool(words)
+            assert all(word in decoded.refusals[0].reason for word in words)
+
+    check(f"m,device=d,path={'x' * 1014} f=1 1000")
+    check(f"m,device=d,path={'x' * 1015} f=1 1000", "metric", "is longer than 1024 bytes with its labels")
+    check(f"{'m' * 200},device=d,a=b {'f' * 55}=1 1000")
+    check(f"{'m' * 200},device=d,a=b {'f' * 56}=1 1000", "metric", "is longer than 256 bytes")
+    check("m,device=d,a=x\ty f=1 1000", "holds a control character in a label")
+
+
+def test_tenants_that_name_otherwise_share_a_table_and_stay_apart() -> None:
+    decoders = LineDecoders(capacity=32)
+    body = b"m,host=a,device=b,site=s,path=p f=1 1000"
+    tenants = [
+        Tenant(name="a"),
+        Tenant(name="b", attribute_tags=("site",)),
+        Tenant(name="c", device_tags=("host",)),
+    ]
+    for _ in range(20):
+        assert [reports_of(decoders.of(t).decode(body, now_us=0, version_us=0).batch)[0] for t in tenants] == [
+            Report("b", 1, {"m_f{host=a,path=p,site=s}": 1.0}, {}),
+            Report("b", 1, {"m_f{host=a,path=p}": 1.0}, {"site": "s"}),
+            Report("a", 1, {"m_f{device=b,path=p,site=s}": 1.0}, {}),
+        ]
+
+
+def test_tenants_that_name_alike_share_a_decoder_and_there_are_eight_at_most() -> None:
+    decoders = LineDecoders(LineNaming(device_tags=("d",)), capacity=32)
+    tenants = [Tenant(name=f"t{i}", attribute_tags=(f"a{i}",)) for i in range(9)]
+    first = [decoders.of(tenant) for tenant in tenants[:8]]
+    alike = Tenant(name="other", device_tags=("d",), attribute_tags=("a1",))
+    assert decoders.of(alike) is first[1]
+    decoders.of(tenants[8])
+    assert decoders.of(tenants[1]) is first[1]
+    assert decoders.of(tenants[0]) is not first[0]
 
 
 def test_a_wrong_naming_does_not_start() -> None:
@@ -216,8 +279,8 @@ def test_a_wrong_naming_does_not_start() -> None:
 
     check(device_tags=())
     check(device_tags=("a", "a"))
-    check(device_tags=("a",), fold_tags=("a",))
-    check(fold_tags=("",))
+    check(attribute_tags=("a", "a"))
+    check(attribute_tags=("",))
     for template in ("", "{measurement}", "{fields}", "{field!r}", "{field:5}", "{field", "{}", "{0}{field}"):
         check(metric=template)
     with pytest.raises(ConfigError, match="capacity"):
@@ -225,12 +288,15 @@ def test_a_wrong_naming_does_not_start() -> None:
 
 
 def test_the_batch_holds_only_its_own_names() -> None:
-    decoder = LineDecoder(capacity=64)
+    decoder = LineDecoder(LineNaming(attribute_tags=("x", "y")), capacity=64)
     decoder.decode(b"m,device=a,x=1 f=1 1\nm,device=b,y=2 g=1 1", now_us=0, version_us=0)
     batch = decoder.decode(b'm,device=c f=bad,g="t" 1\nm,device=b h=1 1\nm,device=b h=1 oops', now_us=0, version_us=0).batch
     assert batch.device.names.to_list() == ["b"]
     assert batch.cells.names.to_list() == ["m_h"]
     assert batch.cells.texts.to_list() == []
+
+
+CHURNING = LineNaming(attribute_tags=("req",))
 
 
 def churning(lines: int, seed: int) -> bytes:
@@ -248,18 +314,18 @@ def churning(lines: int, seed: int) -> bytes:
 
 def test_a_full_table_starts_afresh_and_loses_nothing() -> None:
     for capacity in (1, 30, 400):
-        decoder = LineDecoder(capacity=capacity)
+        decoder = LineDecoder(CHURNING, capacity=capacity)
         for seed in range(4):
             body = churning(500, seed)
             decoded = decoder.decode(body, now_us=NOW_US, version_us=0)
-            rows, refused = decode(body, LineNaming(), now_us=NOW_US)
+            rows, refused = decode(body, CHURNING, now_us=NOW_US)
             assert rows_of(decoded.batch) == rows
             assert [(r.positions[0], r.code) for r in decoded.refusals] == refused
             assert len(set(decoded.batch.device.names)) == len(decoded.batch.device.names)
 
 
 def test_a_line_too_large_for_any_table_is_still_read() -> None:
-    decoder = LineDecoder(capacity=1)
+    decoder = LineDecoder(NAMING, capacity=1)
     line = (
         "m,device=d" + "".join(f",t{i}=v{i}" for i in range(60)) + " " + ",".join(f"f{i}={i}" for i in range(60)) + " 1000"
     )
@@ -289,9 +355,9 @@ def test_time_grows_with_the_body_and_not_faster() -> None:
 
 
 def test_threads_may_share_a_decoder_while_its_table_overflows() -> None:
-    decoder = LineDecoder(capacity=100)
+    decoder = LineDecoder(CHURNING, capacity=100)
     bodies = [churning(300, seed) for seed in range(8)]
-    wants = [decode(body, LineNaming(), now_us=NOW_US) for body in bodies]
+    wants = [decode(body, CHURNING, now_us=NOW_US) for body in bodies]
     failures: list[object] = []
 
     def work(shift: int) -> None:

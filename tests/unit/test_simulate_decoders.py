@@ -10,7 +10,7 @@ import pytest
 from widerow.codec.arrow import decode_arrow
 from widerow.codec.decoded import Decoded
 from widerow.codec.json import JsonDecoder
-from widerow.codec.line import LineDecoder
+from widerow.codec.line import LineDecoder, LineNaming
 from widerow.model.batch import Batch, Report, batch_of, reports_of
 from widerow.simulate.encode import FORMATS
 from widerow.simulate.fleet import Fleet
@@ -22,11 +22,12 @@ ODD = [
     Report("Öl;ß", 3, {"state": "läuft\nnicht", "w": 123456789.123}, {"x": "ü", "y": "1"}),
 ]
 NOW_US = 1_760_000_100_000_000
+ATTRIBUTES = LineNaming(attribute_tags=("tool", "t,1", "b", "x", "y"))
 
 
 def decode(name: str, body: bytes) -> Decoded:
     if name == "line":
-        return LineDecoder().decode(body, now_us=NOW_US, version_us=0)
+        return LineDecoder(ATTRIBUTES).decode(body, now_us=NOW_US, version_us=0)
     if "json" in name:
         return JsonDecoder().decode(body, precision="us", ndjson=name == "ndjson", now_us=NOW_US, version_us=0)
     return decode_arrow(body, now_us=NOW_US, version_us=0)

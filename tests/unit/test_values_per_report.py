@@ -87,7 +87,7 @@ def taken(service: Service, tenant: Tenant, decode: Callable[[], Decoded], size:
 @pytest.mark.parametrize("told", [True, False], ids=["decoders are told", "decoders are not told"])
 def test_a_report_with_too_many_values_is_refused_alone_in_every_form(service: Service, *, told: bool) -> None:
     tenant = service.catalog.tenants.create(Tenant(name="acme", limits=Limits(values_per_report=MOST)))
-    known = {"max_values": MOST} if told else {}
+    known: Any = {"max_values": MOST} if told else {}
 
     def check(body: bytes, media_type: str, position: int = 1) -> None:
         if media_type == "lines":
@@ -138,7 +138,7 @@ def test_a_thousand_values_are_allowed_unless_the_tenant_has_another_limit() -> 
 
 def test_fields_that_a_line_repeats_and_tags_count_each_time() -> None:
     def check(line: str, *, kept: bool) -> None:
-        decoder = LineDecoder()
+        decoder = LineDecoder(LineNaming(attribute_tags=tuple("stabcdef")))
         for _ in range(2):  # the first time its names are new
             decoded = decoder.decode(line.encode(), now_us=NOW_US, version_us=NOW_US, max_values=MOST)
             assert (len(decoded.batch), [r.code for r in decoded.refusals]) == (
@@ -154,11 +154,11 @@ def test_fields_that_a_line_repeats_and_tags_count_each_time() -> None:
 
 
 def test_no_field_of_a_refused_line_is_remembered() -> None:
-    memory, scratch = Memory(LineNaming(), 64), Scratch(1 << 16, entries_room(64))
+    memory, scratch = Memory(64), Scratch(1 << 16, entries_room(64))
     fields = ",".join(f"f{i}=1" for i in range(5_000))
-    scratch.begin(f"m,device=d {fields}".encode(), 0, NOW_US, 1000)
+    scratch.begin(f"m,device=d {fields}".encode(), 0, NOW_US, 1000, 1 << 32)
     assert scratch.scan(memory, may_learn=True) == NEW_SERIES
-    memory.learn_series(b"m,device=d")
+    memory.learn_series(b"m,device=d", LineNaming(), 1 << 32)
     assert scratch.scan(memory, may_learn=True) == DONE
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeAlias, TypeVar
 
-from widerow.model.check import MAX_NAME_BYTES, check_name, check_tenant, name_fault, text_fault
+from widerow.model.check import MAX_NAME_BYTES, check_metric, check_name, check_tenant, name_fault, tags_fault, text_fault
 from widerow.model.device import Device, Metric, MetricKind, Profile
 from widerow.model.errors import Rejected
 from widerow.model.hot import DEFAULT_MODES, Step, StepMode
@@ -46,6 +46,8 @@ def to_json(entity: Tenant | Device | Metric | Token) -> Json:
             "raw_epochs": [{"from": format_time(e.from_us), "raw": _kept(e.raw_us)} for e in entity.raw_epochs],
             "registers_devices": entity.registers_devices,
             "row_attributes": list(entity.row_attributes),
+            "device_tags": list(entity.device_tags),
+            "attribute_tags": list(entity.attribute_tags),
             "created": shown_time(entity.created_us),
             "revision": entity.revision,
         }
@@ -106,6 +108,11 @@ def check(entity: Tenant | Device | Metric) -> None:
         for name, limit in _plain(entity.limits).items():
             if not 0 <= limit <= MAX_LIMIT:
                 raise Rejected(f"limits.{name} is {limit}: give 0 (no limit) to 2^53", code="field")
+        for key in ("device_tags", "attribute_tags"):
+            tags = getattr(entity, key)
+            fault = f"{len(tags)} are listed, at most {MAX_TAGS} may be" if len(tags) > MAX_TAGS else tags_fault(tags)
+            if fault:
+                raise Rejected(f"{key}: {fault}", code="field")
     elif isinstance(entity, Device):
         check_name("device", entity.name)
         for key in ("display_name", "type", "location"):
@@ -122,7 +129,7 @@ def check(entity: Tenant | Device | Metric) -> None:
         if overload:
             raise Rejected(f"profile: {overload}", code="profile")
     else:
-        check_name("metric", entity.name)
+        check_metric(entity.name)
         _check_label("unit", entity.unit)
         check_description(entity.description)
 
@@ -189,6 +196,12 @@ def _attributes(key: str, value: object, _current: tuple[str, ...]) -> tuple[str
     if not isinstance(value, list) or not all(name in ROW_ATTRIBUTES for name in value):
         raise _wrong(key, f"a list of {', '.join(ROW_ATTRIBUTES)}, or an empty one")
     return tuple(name for name in ROW_ATTRIBUTES if name in value)
+
+
+def _tag_names(key: str, value: object, _current: tuple[str, ...]) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise _wrong(key, "a list of tags, or an empty one for what the server's configuration says")
+    return tuple(value)
 
 
 def _kind(key: str, value: object, _current: MetricKind) -> MetricKind:
@@ -285,6 +298,8 @@ _READERS: dict[type, dict[str, Callable[[str, Any, Any], Any]]] = {
         "retention": _retention,
         "registers_devices": _flag,
         "row_attributes": _attributes,
+        "device_tags": _tag_names,
+        "attribute_tags": _tag_names,
     },
     Device: {"display_name": _text, "type": _text, "location": _text, "tags": _tags, "profile": _profile},
     Metric: {"kind": _kind, "unit": _text, "description": _text},

@@ -95,6 +95,24 @@ RowAttributes = Annotated[
         show_default=False,
     ),
 ]
+DeviceTags = Annotated[
+    str | None,
+    typer.Option(
+        "--device-tags",
+        metavar="TAG,...",
+        help="Line protocol: the first of these tags that is there names the device; none: as the server is configured.",
+        show_default=False,
+    ),
+]
+AttributeTags = Annotated[
+    str | None,
+    typer.Option(
+        "--attribute-tags",
+        metavar="TAG,...",
+        help="Line protocol: tags that are attributes of a report, not labels; none: as the server is configured.",
+        show_default=False,
+    ),
+]
 
 
 @app.command("create")
@@ -116,6 +134,8 @@ def create(
     retention: RetentionOptions = None,
     registers_devices: Registers = None,
     row_attributes: RowAttributes = None,
+    device_tags: DeviceTags = None,
+    attribute_tags: AttributeTags = None,
 ) -> None:
     """Make a tenant.
 
@@ -130,7 +150,8 @@ def create(
         "query_cost_per_s": query_cost_per_s,
         "query_cost_burst": query_cost_burst,
     }
-    form = {"name": name, **_form(display_name, limit, named, mode, hot, retention, registers_devices, row_attributes)}
+    lists = {"row_attributes": row_attributes, "device_tags": device_tags, "attribute_tags": attribute_tags}
+    form = {"name": name, **_form(display_name, limit, named, mode, hot, retention, registers_devices, lists)}
     made = session.api.post(TENANTS, form)
     session.done(made, f"tenant {name} is made; next: widerow token create {name} --role write")
 
@@ -174,6 +195,8 @@ def set_(
     retention: RetentionOptions = None,
     registers_devices: Registers = None,
     row_attributes: RowAttributes = None,
+    device_tags: DeviceTags = None,
+    attribute_tags: AttributeTags = None,
     yes: YesOption = False,
 ) -> None:
     """Change a tenant. What is not named stays as it is. A shorter retention shows what goes, and asks.
@@ -189,7 +212,8 @@ def set_(
         "query_cost_per_s": query_cost_per_s,
         "query_cost_burst": query_cost_burst,
     }
-    form = _form(display_name, limit, named, mode, hot, retention, registers_devices, row_attributes)
+    lists = {"row_attributes": row_attributes, "device_tags": device_tags, "attribute_tags": attribute_tags}
+    form = _form(display_name, limit, named, mode, hot, retention, registers_devices, lists)
     if not form:
         raise Misused("nothing to change is given", todo="see widerow tenant set --help")
     path = f"{TENANTS}/{in_path(name)}"
@@ -230,7 +254,7 @@ def _form(
     hot: list[str] | None,
     retention: list[str] | None,
     registers_devices: bool | None,
-    row_attributes: str | None,
+    lists: dict[str, str | None],
 ) -> dict[str, Any]:
     """What the options say, as the API takes it. The server knows the names there are, and says so."""
     form: dict[str, Any] = {}
@@ -249,8 +273,9 @@ def _form(
         form["retention"] = {level: "forever" if text == "0" else text for level, text in kept.items()}
     if registers_devices is not None:
         form["registers_devices"] = registers_devices
-    if row_attributes is not None:
-        form["row_attributes"] = [name.strip() for name in row_attributes.split(",") if name.strip() and name != "none"]
+    for key, text in lists.items():
+        if text is not None:
+            form[key] = [name.strip() for name in text.split(",") if name.strip() and name != "none"]
     return form
 
 

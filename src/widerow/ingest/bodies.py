@@ -15,11 +15,11 @@ from widerow.codec.arrow import decode_arrow
 from widerow.codec.body import decompress
 from widerow.codec.decoded import Decoded
 from widerow.codec.json import JsonDecoder
-from widerow.codec.line import LineDecoder
+from widerow.codec.line import LineDecoders
 from widerow.ingest.stamps import Stamps, dated, timeless
 from widerow.model.errors import Rejected, Unsupported
 from widerow.model.names import Coded
-from widerow.model.tenant import ANY_NUMBER
+from widerow.model.tenant import ANY_NUMBER, Tenant
 from widerow.model.times import Clock, whole_ms
 from widerow.pipeline.origin import ARROW_TYPE, JSON_TYPES, LINE_TYPE, NDJSON_TYPES, Origin
 
@@ -32,7 +32,7 @@ LINE_PRECISIONS = ("n", "ns", "u", "us", "µ", "ms", "s", "m", "h")
 class Bodies:
     """The decoders of a process. Safe to share between threads."""
 
-    def __init__(self, line: LineDecoder, json: JsonDecoder, clock: Clock) -> None:
+    def __init__(self, line: LineDecoders, json: JsonDecoder, clock: Clock) -> None:
         self._line, self._json, self._clock, self._stamps = line, json, clock, Stamps()
 
     def reports(
@@ -80,14 +80,15 @@ class Bodies:
         precision: str,
         max_bytes: int,
         max_values: int = ANY_NUMBER,
+        tenant: Tenant | None = None,
         received_us: int | None = None,
         version_us: int | None = None,
     ) -> Callable[[], Decoded]:
-        """How to decode a body of line protocol."""
+        """How to decode a body of line protocol. The tenant says which tags name devices, and which are attributes."""
         if precision not in LINE_PRECISIONS:
             raise Rejected(f"precision {precision!r} is not known: give one of ns, us, ms, s, m, h", code="precision")
         now_us, version_us = self._received(received_us, version_us)
-        return lambda: self._line.decode(
+        return lambda: self._line.of(tenant).decode(
             decompress(body, encoding, max_bytes),
             precision=precision,
             now_us=now_us,
@@ -95,10 +96,11 @@ class Bodies:
             max_values=max_values,
         )
 
-    def again(self, origin: Origin, *, received_us: int, max_bytes: int, max_values: int) -> Callable[[], Decoded]:
+    def again(self, tenant: Tenant, origin: Origin, *, received_us: int, max_bytes: int) -> Callable[[], Decoded]:
         """How to decode a body that came before, and is sent again now: with the version of its receipt, so that it does not
         undo what corrected it since.
         """
+        max_values = tenant.limits.most_values
         version_us = min(origin.version_us or whole_ms(received_us), self.version_us())  # a clock may have been set back
         if origin.is_document:
             return self._document(origin, received_us, version_us, max_bytes, max_values)
@@ -109,6 +111,7 @@ class Bodies:
                 precision=origin.precision,
                 max_bytes=max_bytes,
                 max_values=max_values,
+                tenant=tenant,
                 received_us=received_us,
                 version_us=version_us,
             )

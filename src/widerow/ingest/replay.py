@@ -126,9 +126,7 @@ class Replay:
             done.set()
 
         try:
-            decode = self._bodies.again(
-                origin, received_us=filed.filed_us, max_bytes=self._max_bytes, max_values=tenant.limits.most_values
-            )
+            decode = self._bodies.again(tenant, origin, received_us=filed.filed_us, max_bytes=self._max_bytes)
         except WiderowError as error:
             return Outcome(error=error)
         size = max(_UNPACKED * len(origin.body), INLINE_BYTES + 1) if origin.encoding else len(origin.body) or 1

@@ -1,14 +1,19 @@
 """Which names may exist.
 
 Tenants are slugs. Devices, metrics and tags are what industry has: printable UTF-8 of up to 256 bytes, spaces, slashes,
-`#` and umlauts included. Control characters are refused, so no name can break a line, a key or a terminal.
+`#` and umlauts included. A metric with labels may have 1,024 bytes, labels included. Control characters are refused, so no
+name can break a line, a key or a terminal.
 """
 
 import re
+from collections.abc import Sequence
 
 from widerow.model.errors import Rejected
+from widerow.model.labels import parted
 
 MAX_NAME_BYTES = 256
+MAX_LABELLED_BYTES = 1024
+"""A metric's name with its labels. The name alone may have `MAX_NAME_BYTES`."""
 MAX_TEXT_BYTES = 32 * 1024
 
 _SLUG = re.compile(r"[a-z0-9-]{1,64}")
@@ -21,13 +26,33 @@ def check_tenant(name: str) -> str:
 
 
 def name_fault(name: str) -> str | None:
-    """What is wrong with a device, metric or tag name, or None."""
+    """What is wrong with a device's or tag's name, or with a metric's name without labels; or None."""
     if not name:
         return "is empty"
     if len(name.encode(errors="surrogatepass")) > MAX_NAME_BYTES:
         return f"is longer than {MAX_NAME_BYTES} bytes"
     if any(_is_control(c) for c in name):
         return "holds a control character"
+    return None
+
+
+def metric_fault(name: str) -> str | None:
+    """What is wrong with a metric's name, or None."""
+    plain, labels = parted(name)
+    fault = name_fault(plain)
+    if fault or not labels:
+        return fault
+    if len(name.encode(errors="surrogatepass")) > MAX_LABELLED_BYTES:
+        return f"is longer than {MAX_LABELLED_BYTES} bytes with its labels"
+    return "holds a control character in a label" if any(_is_control(c) for c in name) else None
+
+
+def tags_fault(tags: Sequence[str]) -> str | None:
+    """What is wrong with a setting that lists tags, or None."""
+    for place, tag in enumerate(tags):
+        fault = name_fault(tag) or ("is listed twice" if tag in tags[:place] else None)
+        if fault:
+            return f"the tag {tag[:80]!r} {fault}"
     return None
 
 
@@ -44,6 +69,13 @@ def check_name(what: str, name: str) -> str:
     fault = name_fault(name)
     if fault:
         raise Rejected(f"{what} {name[:80]!r} {fault}", code="name")
+    return name
+
+
+def check_metric(name: str) -> str:
+    fault = metric_fault(name)
+    if fault:
+        raise Rejected(f"metric {name[:80]!r} {fault}", code="name")
     return name
 
 

@@ -234,7 +234,8 @@ class Refusal:
 
 REFUSAL_CODES = {
     "syntax": "The report cannot be read: the text breaks the rules of its format.",
-    "name": "A device, metric or tag name is empty, longer than 256 bytes, or holds control characters.",
+    "name": "A device, metric or tag name is empty, too long (256 bytes; a metric with its labels 1,024), or holds control "
+    "characters.",
     "device-missing": "The report names no device.",
     "no-values": "The report has no value.",
     "too-many-values": "The report has more values and tags than `limits.values_per_report` allows.",

@@ -164,6 +164,10 @@ class Tenant:
     """Whether a device is registered by its first report. Otherwise reports of unknown devices are refused."""
     row_attributes: tuple[str, ...] = ()
     """Attributes of devices that are stored with each report, as tags: for clients that read the store directly."""
+    device_tags: tuple[str, ...] = ()
+    """Of line protocol: the first of these tags that is there names the device. None: `line.device_tags` holds."""
+    attribute_tags: tuple[str, ...] = ()
+    """Of line protocol: tags that are attributes of the report, not labels. None: `line.attribute_tags` holds."""
     created_us: int = 0
     revision: int = 0
     """Grows by one with each change; an update must name the one it saw."""

@@ -120,6 +120,8 @@ _TENANT_FIELDS: dict[str, Schema] = {
     "retention": of({"raw": TEXT, "minute": TEXT, "hour": TEXT, "day": TEXT}, ()),
     "registers_devices": FLAG,
     "row_attributes": {"type": "array", "items": {"type": "string", "enum": list(ROW_ATTRIBUTES)}},
+    "device_tags": {"type": "array", "items": TEXT},
+    "attribute_tags": {"type": "array", "items": TEXT},
 }
 _COUNTS: Schema = {"type": "object", "additionalProperties": {"type": "integer"}}
 _USE_FIELDS: dict[str, Schema] = {

@@ -121,7 +121,7 @@ class Write:
         }
         if self._kind.lines:
             media_type = LINE_TYPE
-            decode = self._bodies.lines(body, encoding=packed, precision=precision, **common)
+            decode = self._bodies.lines(body, encoding=packed, precision=precision, tenant=tenant, **common)
         else:
             media_type = media_type_of(content_type.decode("latin-1"))
             decode = self._bodies.reports(body, content_type=media_type, encoding=packed, precision=precision, **common)

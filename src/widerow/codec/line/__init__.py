@@ -16,12 +16,14 @@ What the format leaves open, and what we do (InfluxDB's own parser, models/point
   in any case are `not-finite`, not `syntax`. Integers (`i`, `u`) become floats, exactly or not at all. `-0i` is 0.
 - An equals sign in a measurement is fine, in a tag's value it must be escaped. An empty tag value is a `syntax` fault, an
   empty name a `name` fault. A tag given twice is refused. A field given twice stays twice: `pipeline.check` decides.
-- Tag values are texts: any UTF-8 up to 32 KiB. Those that name the device, or are folded into metrics, must be fit for that.
+- The first of the `device_tags` names the device. Each other tag is a label of the line's metrics (`disk_used{path=/}`),
+  unless it is one of the `attribute_tags`, which are kept beside the values of the report.
+- Tag values are texts: any UTF-8 up to 32 KiB. Those that name the device, or are labels, must be fit for that.
   Bytes that are not UTF-8 are a `name` fault in a name and a `syntax` fault in a value.
-- The cells of a report are its fields in their order, then its tags in theirs, then the tag of a time of receipt.
+- The cells of a report are its fields in their order, then its attributes in theirs, then the tag of a time of receipt.
 """
 
-from widerow.codec.line.decoder import LineDecoder, warm_up
+from widerow.codec.line.decoder import LineDecoder, LineDecoders, warm_up
 from widerow.codec.line.naming import LineNaming
 
-__all__ = ["LineDecoder", "LineNaming", "warm_up"]
+__all__ = ["LineDecoder", "LineDecoders", "LineNaming", "warm_up"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -19,31 +21,93 @@ from widerow.codec.looking import Looking
 from widerow.model.arrays import Ints
 from widerow.model.batch import Batch
 from widerow.model.errors import ConfigError, Refusal, Rejected
-from widerow.model.tenant import ANY_NUMBER
+from widerow.model.tenant import ANY_NUMBER, Tenant
 
 _FIRST_SCRATCH_BYTES = 1 << 16
 _KEPT_SCRATCH_BYTES = 1 << 22
 """Arrays for larger bodies are given back after the call."""
 _MAX_CAPACITY = 1 << 26
+_CAPACITY = 1 << 18
+_MOST_DECODERS = 8
 _SLOW = 4
 """A line costs plain Python so many times what its bytes cost in JSON."""
 
 
-class LineDecoder:
-    """Decodes bodies. Safe to share between threads; one is enough for a process.
+class Table:
+    """What decoders share: the memory of the series they have seen, about `capacity` of them, and each thread's arrays.
 
-    It remembers the series it has seen, about `capacity` of them, so that a regular line costs no Python. When the table
-    is full a new one is started; decodes under way finish with the one they have.
+    When the memory is full a new one is started; decodes under way finish with the one they have.
     """
 
-    def __init__(self, naming: LineNaming = LineNaming(), *, capacity: int = 1 << 18) -> None:  # noqa: B008
+    def __init__(self, capacity: int) -> None:
         if not 1 <= capacity <= _MAX_CAPACITY:
             raise ConfigError(f"line.capacity {capacity}: give 1 to {_MAX_CAPACITY}")
-        self._naming = naming
+        self.memory = Memory(capacity)
         self._capacity = capacity
-        self._memory = Memory(naming, capacity)
         self._swap = threading.Lock()
         self._threads = threading.local()
+        self._scopes = itertools.count(1)
+
+    def scope(self) -> int:
+        """A new scope, for what one decoder remembers and no other understands."""
+        return next(self._scopes) << 32
+
+    def successor(self, memory: Memory) -> Memory:
+        """The memory to use after a full one: new, unless another thread was faster."""
+        with self._swap:
+            if self.memory is memory:
+                self.memory = Memory(self._capacity)
+            return self.memory
+
+    def scratch(self, body_bytes: int) -> Scratch:
+        kept: Scratch | None = getattr(self._threads, "scratch", None)
+        if kept is not None and kept.body_bytes >= body_bytes:
+            return kept
+        size = max(_FIRST_SCRATCH_BYTES, 1 << (body_bytes - 1).bit_length() if body_bytes else 0)
+        scratch = Scratch(size, entries_room(self._capacity))
+        if size <= _KEPT_SCRATCH_BYTES:
+            self._threads.scratch = scratch
+        return scratch
+
+
+class LineDecoders:
+    """The decoders of a process: one for all tenants that name alike. They share a table, so together they need no more.
+
+    After eight other namings one is learned anew. Safe to share between threads.
+    """
+
+    def __init__(self, naming: LineNaming = LineNaming(), *, capacity: int = _CAPACITY) -> None:  # noqa: B008
+        self._naming = naming
+        table = Table(capacity)
+        self._known = lru_cache(maxsize=_MOST_DECODERS)(lambda naming: LineDecoder(naming, table=table))
+
+    def of(self, tenant: Tenant | None) -> LineDecoder:
+        """The one that names as the tenant says, and by default as the process does."""
+        own = self._naming
+        if tenant is not None and (tenant.device_tags or tenant.attribute_tags):
+            own = LineNaming(
+                device_tags=tenant.device_tags or own.device_tags,
+                metric=own.metric,
+                attribute_tags=tenant.attribute_tags or own.attribute_tags,
+            )
+        return self._known(own)
+
+
+class LineDecoder:
+    """Decodes bodies. Safe to share between threads. It remembers the series it has seen, so that a regular line costs no
+    Python.
+    """
+
+    def __init__(
+        self,
+        naming: LineNaming = LineNaming(),  # noqa: B008
+        *,
+        capacity: int = _CAPACITY,
+        table: Table | None = None,
+    ) -> None:
+        self._naming = naming
+        self._table = table or Table(capacity)
+        self._scope = self._table.scope()
 
     def decode(
         self,
@@ -62,8 +126,8 @@ class LineDecoder:
         if precision not in UNIT_US:
             raise Rejected(f"precision {precision!r}: use ns, us, ms, s, m or h")
         unit_us = UNIT_US[precision]
-        scratch = self._scratch(memoryview(body).nbytes)
-        scratch.begin(body, unit_us, now_us, max_values)
+        scratch = self._table.scratch(memoryview(body).nbytes)
+        scratch.begin(body, unit_us, now_us, max_values, self._scope)
         parts = self._scan(scratch, version_us)
         odd = scratch.odd_lines()
         if not len(odd):
@@ -76,7 +140,7 @@ class LineDecoder:
     def _scan(self, scratch: Scratch, version_us: int) -> list[Batch]:
         """Run the kernel over the body; a part for each memory that was filled on the way, and the rest."""
         parts: list[Batch] = []
-        memory = self._memory
+        memory = self._table.memory
         filled_at = -1
         while scratch.scan(memory, may_learn=False) != DONE:
             with memory.lock:
@@ -88,7 +152,7 @@ class LineDecoder:
                 continue
             filled_at = scratch.at
             parts.append(scratch.take_part(memory, version_us))
-            memory = self._successor(memory)
+            memory = self._table.successor(memory)
         parts.append(scratch.take_part(memory, version_us))
         return [part for part in parts if len(part)] or parts[:1]
 
@@ -100,30 +164,13 @@ class LineDecoder:
                 return status == NO_ROOM
             family, news = scratch.news()
             if status == NEW_SERIES:
-                learned = memory.learn_series(news[0])
+                learned = memory.learn_series(news[0], self._naming, self._scope)
             else:
-                learned = all(memory.learn_key(family, key) for key in news)
+                learned = memory.learn_keys(family, news, self._naming)
             if not learned:
                 return True
             if len(news) == MAX_NEWS:
                 scratch.skip_line()
-
-    def _successor(self, memory: Memory) -> Memory:
-        """The memory to use after a full one: new, unless another thread was faster."""
-        with self._swap:
-            if self._memory is memory:
-                self._memory = Memory(self._naming, self._capacity)
-            return self._memory
-
-    def _scratch(self, body_bytes: int) -> Scratch:
-        kept: Scratch | None = getattr(self._threads, "scratch", None)
-        if kept is not None and kept.body_bytes >= body_bytes:
-            return kept
-        size = max(_FIRST_SCRATCH_BYTES, 1 << (body_bytes - 1).bit_length() if body_bytes else 0)
-        scratch = Scratch(size, entries_room(self._capacity))
-        if size <= _KEPT_SCRATCH_BYTES:
-            self._threads.scratch = scratch
-        return scratch
 
 
 def _judged(

@@ -73,8 +73,8 @@ DONE, NEEDS_LOCK, NEW_SERIES, NEW_KEY, NO_ROOM, TOO_MANY = 0, 1, 2, 3, 4, 5
 
 # The words of `state`: where the scan is, what it has made so far, and what it was asked to do.
 AT, LINE, ROWS, CELLS, ODD, DEVICES, DEVICE_BYTES, NAMES, NAME_BYTES = 0, 1, 2, 3, 4, 5, 6, 7, 8
-SIZE, EPOCH, UNIT_US, NOW_US, MAY_LEARN, SKIP, NEWS, NEW_FAMILY, MAX_VALUES = 9, 10, 11, 12, 13, 14, 15, 16, 17
-STATE_WORDS = 18
+SIZE, EPOCH, UNIT_US, NOW_US, MAY_LEARN, SKIP, NEWS, NEW_FAMILY, MAX_VALUES, OWN = 9, 10, 11, 12, 13, 14, 15, 16, 17, 18
+STATE_WORDS = 19
 
 MAX_ODD = 1_000_000
 """A body with more odd lines is no line protocol."""
@@ -222,6 +222,7 @@ def scan(
     base = body.ctypes.data
     stop, p, line = base + state[SIZE], base + state[AT], state[LINE]
     row, first_cell, epoch, unit_us = state[ROWS], state[CELLS], state[EPOCH], state[UNIT_US]
+    prefixes = state[OWN] | SERIES
     device_count, name_count = state[DEVICES], state[NAMES]
     status = DONE
     while p < stop:
@@ -246,11 +247,11 @@ def scan(
         series = np.int64(0)
         crowded = False
         if fine:
-            series = find(head, scoped(hash_at(p, q - p), SERIES), p, q - p, SERIES)
+            series = find(head, scoped(hash_at(p, q - p), prefixes), p, q - p, prefixes)
             if series < 0 and state[MAY_LEARN] == 0:
                 status = NEEDS_LOCK
             elif series < 0:
-                series = learn_series(head, p, q - p)
+                series = learn_series(head, p, q - p, state[OWN])
                 if series == ASK:
                     status, state[NEWS], news[0], news[1] = NEW_SERIES, 1, p - base, q - base
                 elif series == FULL:

@@ -1,8 +1,8 @@
 """Learning a series prefix inside the kernel.
 
 A fleet of new devices, or a tag that changes with every line, brings new prefixes at the rate of lines: plain Python
-would cost 20 us for each. This takes prefixes that are new only in the values of their tags; a new measurement or tag key,
-escapes, and everything that will be refused is left to `Memory.learn_series`.
+would cost 20 us for each. This takes prefixes that are new only in their device and in the values of attributes; a new
+measurement, label or tag key, escapes, and everything that will be refused is left to `Memory.learn_series`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from widerow.codec.line.memory import (
     ENTRIES,
     ENTRY_BYTES,
     FAMILY,
-    FOLDED,
-    FOLDS,
+    KEPT,
+    LENGTH,
     MAX_TAGS,
-    NAMES_DEVICE,
+    NO_DEVICE,
     RANK,
-    ROLE,
     SERIES,
     TAG_KEY,
     TAG_NAME,
@@ -34,11 +33,11 @@ from widerow.codec.line.memory import (
     find,
     scoped,
 )
-from widerow.codec.line.text import BACKSLASH, COMMA, EQUALS, NEWLINE, text_flags
+from widerow.codec.line.text import BACKSLASH, COMMA, EQUALS, text_flags
 from widerow.model.check import MAX_NAME_BYTES
 from widerow.model.hashing import hash_at
 from widerow.model.kernel import inlined
-from widerow.model.machine import copy_bytes, peek, peek8, poke, poke8
+from widerow.model.machine import copy_bytes, peek, peek8, poke
 
 ASK, FULL = -2, -1
 
@@ -47,7 +46,7 @@ _JOINED = 8 * MAX_TAGS * 4  # where in the work area the name of a family is put
 
 
 @inlined
-def _split_tags(head: Any, address: Any, stop: Any) -> Any:
+def _split_tags(head: Any, address: Any, stop: Any, scope: Any) -> Any:
     """List the tags in the work area; how many there are, or ASK."""
     work, entries = peek(head + WORK), peek(head + ENTRIES)
     count = 0
@@ -58,7 +57,7 @@ def _split_tags(head: Any, address: Any, stop: Any) -> Any:
             equals += 1
         if equals >= stop or peek8(equals) == COMMA or count == MAX_TAGS:
             return np.int64(ASK)
-        key = find(head, scoped(hash_at(address, equals - address), TAG_KEY), address, equals - address, TAG_KEY)
+        key = find(head, scoped(hash_at(address, equals - address), scope), address, equals - address, scope)
         if key < 0:
             return np.int64(ASK)
         key = entries + ENTRY_BYTES * key
@@ -82,26 +81,28 @@ def _split_tags(head: Any, address: Any, stop: Any) -> Any:
 
 
 @inlined
-def _find_family(head: Any, address: Any, length: Any, count: Any) -> Any:
-    """The family of the measurement at an address with the folded tags among those listed, or -1."""
+def _find_family(head: Any, address: Any, length: Any, count: Any, device_tag: Any, scope: Any) -> Any:
+    """The family of the measurement at an address with the labels among the tags listed, or -1."""
     work = peek(head + WORK)
     joined = work + _JOINED
     copy_bytes(joined, address, length)
     at = joined + length
-    for rank in range(peek(head + FOLDS)):
-        poke8(at, NEWLINE)
-        at += 1
-        for t in range(count):
-            tag = work + _TAG_BYTES * t
-            if peek(peek(tag) + ROLE) == FOLDED and peek(peek(tag) + RANK) == rank:
-                copy_bytes(at, peek(tag + 8), peek(tag + 16))
-                at += peek(tag + 16)
-    return find(head, scoped(hash_at(joined, at - joined), FAMILY), joined, at - joined, FAMILY)
+    for t in range(count):
+        tag = work + _TAG_BYTES * t
+        if t != device_tag and peek(peek(tag) + KEPT) == 0:
+            start = peek(tag + 8) - peek(peek(tag) + LENGTH) - 2  # the comma, the key and the equals sign come first
+            size = peek(tag + 8) + peek(tag + 16) - start
+            copy_bytes(at, start, size)
+            at += size
+    return find(head, scoped(hash_at(joined, at - joined), scope), joined, at - joined, scope)
 
 
 @inlined
-def learn_series(head: Any, address: Any, length: Any) -> Any:
-    """The id of the new series whose prefix is at an address; FULL, or ASK for plain Python. One writer at a time."""
+def learn_series(head: Any, address: Any, length: Any, scope: Any) -> Any:
+    """The id of the new series whose prefix is at an address; FULL, or ASK for plain Python. One writer at a time.
+
+    `scope` is that of the decoder.
+    """
     if text_flags(address, length) != 0:
         return np.int64(ASK)
     stop = address + length
@@ -112,16 +113,16 @@ def learn_series(head: Any, address: Any, length: Any) -> Any:
             return np.int64(ASK)
         if ch == COMMA and at < comma:
             comma = at
-    count = _split_tags(head, comma, stop)
+    count = _split_tags(head, comma, stop, scope | TAG_KEY)
     if count < 0:
         return np.int64(ASK)
     work = peek(head + WORK)
-    family = _find_family(head, address, comma - address, count)
-    device_tag, best = -1, 1 << 30
+    device_tag, best = -1, NO_DEVICE
     for t in range(count):
-        key = peek(work + _TAG_BYTES * t)
-        if peek(key + ROLE) == NAMES_DEVICE and peek(key + RANK) < best:
-            device_tag, best = t, peek(key + RANK)
+        rank = peek(peek(work + _TAG_BYTES * t) + RANK)
+        if rank < best:
+            device_tag, best = t, rank
+    family = _find_family(head, address, comma - address, count, device_tag, scope | FAMILY)
     if family < 0 or device_tag < 0 or peek(work + _TAG_BYTES * device_tag + 16) > MAX_NAME_BYTES:
         return np.int64(ASK)
     tag = work + _TAG_BYTES * device_tag
@@ -132,7 +133,7 @@ def learn_series(head: Any, address: Any, length: Any) -> Any:
     kept = 0
     for t in range(count):
         tag = work + _TAG_BYTES * t
-        if t == device_tag or peek(peek(tag) + ROLE) == FOLDED:
+        if t == device_tag or peek(peek(tag) + KEPT) == 0:
             continue
         text = add(head, peek(tag + 8), peek(tag + 16), TEXT, 0, 0, 0, 0)
         if text < 0:
@@ -140,4 +141,4 @@ def learn_series(head: Any, address: Any, length: Any) -> Any:
         poke(peek(head + TAGS) + 8 * (first + kept), peek(peek(tag) + TAG_NAME) << 32 | text)
         kept += 1
     poke(head + TAGS_USED, first + kept)
-    return add(head, address, length, SERIES, device, family, first, kept)
+    return add(head, address, length, scope | SERIES, device, family, first, kept)

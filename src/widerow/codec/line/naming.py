@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from string import Formatter
 
+from widerow.model.check import tags_fault
 from widerow.model.errors import ConfigError
+from widerow.model.labels import Labels, labelled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,18 +15,19 @@ class LineNaming:
     """The naming rules of a decoder. They hold for all bodies it reads."""
 
     device_tags: tuple[str, ...] = ("device", "device_id", "host")
-    """The first of these tags that a line has names its device, and is not kept as a tag. The others stay tags."""
+    """The first of these tags that a line has names its device. The others are tags like any."""
     metric: str = "{measurement}_{field}"
     """The metric's name; `{field}` must be part of it, `{measurement}` may be."""
-    fold_tags: tuple[str, ...] = ()
-    """Tags that split a series: each value is appended to the metric as `.value`, in this order, and not kept as a tag."""
+    attribute_tags: tuple[str, ...] = ()
+    """Tags that say something about the report, and are kept beside its values. All others are labels of its metrics."""
 
     def __post_init__(self) -> None:
         if not self.device_tags:
             raise ConfigError("line.device_tags: name at least one tag")
-        tags = self.device_tags + self.fold_tags
-        if "" in tags or len(set(tags)) < len(tags):
-            raise ConfigError(f"line.device_tags and line.fold_tags: {', '.join(tags)}: a tag is empty or named twice")
+        for setting in ("device_tags", "attribute_tags"):
+            fault = tags_fault(getattr(self, setting))
+            if fault:
+                raise ConfigError(f"line.{setting}: {fault}")
         try:
             pieces = list(Formatter().parse(self.metric))
         except ValueError as e:
@@ -40,13 +42,6 @@ class LineNaming:
         """The tag that names the device, or None."""
         return next((tag for tag in self.device_tags if tag in tags), None)
 
-    def suffix_of(self, tags: dict[str, str]) -> str:
-        """What the folded tags add to the name of each metric."""
-        return "".join(f".{tags[tag]}" for tag in self.fold_tags if tag in tags)
-
-    def metric_of(self, measurement: str, field: str, suffix: str) -> str:
-        return self.metric.format(measurement=measurement, field=field) + suffix
-
-    def folded_of(self, tags: dict[str, str]) -> Sequence[str]:
-        """The values of the folded tags in their order, empty where a line lacks one."""
-        return [tags.get(tag, "") for tag in self.fold_tags]
+    def metric_of(self, measurement: str, field: str, labels: Labels) -> str:
+        """The stored name of a metric."""
+        return labelled(self.metric.format(measurement=measurement, field=field), labels)

@@ -24,6 +24,7 @@ from widerow.codec.line.kernel import (
     NEWS,
     NOW_US,
     ODD,
+    OWN,
     ROWS,
     SIZE,
     SKIP,
@@ -78,8 +79,8 @@ class Scratch:
         ):
             self._texts[word // 8] = value
 
-    def begin(self, body: bytes | bytearray | memoryview, unit_us: int, now_us: int, max_values: int) -> None:
-        """Take a body in; it must fit."""
+    def begin(self, body: bytes | bytearray | memoryview, unit_us: int, now_us: int, max_values: int, scope: int) -> None:
+        """Take a body in; it must fit. `scope` is that of the decoder."""
         content = np.frombuffer(body, np.uint8)
         size = len(content)
         self._body[:size] = content
@@ -88,7 +89,7 @@ class Scratch:
         epoch = int(self._state[EPOCH])
         self._state[:] = 0
         self._state[SIZE], self._state[EPOCH], self._state[UNIT_US], self._state[NOW_US] = size, epoch, unit_us, now_us
-        self._state[MAX_VALUES] = max_values
+        self._state[MAX_VALUES], self._state[OWN] = max_values, scope
         self._begin_part()
 
     def _begin_part(self) -> None:

@@ -8,14 +8,16 @@ The rules of the format are in `widerow.codec.line`.
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from dataclasses import dataclass
 
 from widerow.codec.line.floats import MAX_INTEGER
 from widerow.codec.line.naming import LineNaming
 from widerow.codec.looking import TOO_MANY_VALUES, too_many_values
 from widerow.model.batch import RECEIVED_TAG, CellKind
-from widerow.model.check import MAX_TEXT_BYTES, name_fault
+from widerow.model.check import MAX_TEXT_BYTES, metric_fault, name_fault
 from widerow.model.errors import Refusal
+from widerow.model.labels import Labels
 from widerow.model.tenant import ANY_NUMBER
 from widerow.model.times import HOUR, MAX_TIME_US, MIN_TIME_US, MINUTE, NOT_AN_EVENT, PRECISION_US
 
@@ -35,6 +37,8 @@ _FLOAT = re.compile(rb"-?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)
 _INTEGER = re.compile(rb"(-?)([0-9]++)i|()([0-9]++)u")
 _NOT_FINITE = re.compile(rb"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
 _TIME = re.compile(rb"(-?)([0-9]++)")
+_MOST_LABELS = 256
+"""A name has no room for more."""
 _BOOLEANS = {
     **dict.fromkeys((b"t", b"T", b"true", b"True", b"TRUE"), 1.0),
     **dict.fromkeys((b"f", b"F", b"false", b"False", b"FALSE"), 0.0),
@@ -59,10 +63,10 @@ class Series:
 
     measurement: str
     device: str
-    tags: dict[str, str]
-    """Those that are kept."""
-    folded: tuple[str, ...]
-    suffix: str
+    attributes: dict[str, str]
+    labels: dict[str, str]
+    family: bytes
+    """The measurement and the labels as the line writes them. Series that share it have the same metrics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ class LineReader:
     def __init__(self, naming: LineNaming, unit_us: int, now_us: int, max_values: int = ANY_NUMBER) -> None:
         self._naming, self._unit_us, self._now_us, self._max_values = naming, unit_us, now_us, max_values
         self._known_series: dict[bytes, Series | Fault] = {}
-        self._known_metrics: dict[tuple[str, str, bytes], str] = {}
+        self._known_metrics: dict[tuple[bytes, bytes], str] = {}
 
     def read(self, line: bytes) -> Line:
         """A line without its line end and without blanks before it; raises `Fault`."""
@@ -100,12 +104,12 @@ class LineReader:
             metric = self._metric(series, field)
             i, kind, value = _value(line, end.end(), field)
             cells.append((metric, kind, value))
-            if len(cells) + len(series.tags) > self._max_values:
+            if len(cells) + len(series.attributes) > self._max_values:
                 raise Fault(TOO_MANY_VALUES, too_many_values(self._max_values))
             if i == len(line) or line[i : i + 1] == b" ":
                 break
             i += 1
-        cells += [(tag, CellKind.TAG, value) for tag, value in series.tags.items()]
+        cells += [(tag, CellKind.TAG, value) for tag, value in series.attributes.items()]
         time_us = _time(line[i:].strip(b" \t"), self._unit_us)
         if time_us is None:
             time_us = self._now_us
@@ -125,50 +129,63 @@ class LineReader:
         return known
 
     def _metric(self, series: Series, field: bytes) -> str:
-        key = series.measurement, series.suffix, field
+        key = series.family, field
         known = self._known_metrics.get(key)
         if known is None:
-            known = self._known_metrics[key] = read_metric(field, series.measurement, series.suffix, self._naming)
+            known = self._known_metrics[key] = read_metric(field, series.measurement, series.labels, self._naming)
         return known
 
 
 def read_series(text: bytes, naming: LineNaming, max_values: int = ANY_NUMBER) -> Series:
-    """Measurement and tags; raises `Fault`."""
-    most = max_values + len(naming.device_tags) + len(naming.fold_tags)  # those are no tags of the report
+    """The part of a line before its first space; raises `Fault`."""
+    most = max_values + len(naming.device_tags) + _MOST_LABELS
     first, *pairs = _COMMA.split(text, most + 1)
     if len(pairs) > most:
         raise Fault(TOO_MANY_VALUES, too_many_values(max_values))
     measurement = _name("measurement", first)
     tags: dict[str, str] = {}
+    raw: dict[str, bytes] = {}
     for pair in pairs:
-        parts = _EQUALS.split(pair)
-        if len(parts) < 2:
-            raise Fault("syntax", f"tag {_shown(pair)} has no value: write name=value")
-        tag = _name("tag", parts[0])
-        if len(parts) > 2:
-            raise Fault("syntax", f"tag {_shown(parts[0])}: write \\= for an equals sign in the value")
-        if tag in tags:
-            raise Fault("syntax", f"tag {_shown(parts[0])} is given twice")
-        if not parts[1]:
-            raise Fault("syntax", f"tag {_shown(parts[0])} has no value: leave the tag out instead")
-        tags[tag] = _text(_ESCAPE.sub(rb"\1", parts[1]), "tag", parts[0])
+        tag, value = _tag(pair, tags)
+        tags[tag], raw[tag] = value, pair
     device_tag = naming.device_of(tags)
     if device_tag is None:
         raise Fault("device-missing", f"none of the tags {', '.join(naming.device_tags)} names a device")
-    fault = name_fault(tags[device_tag])
+    device = tags.pop(device_tag)
+    fault = name_fault(device)
     if fault:
-        raise Fault("name", f"device {_shown(tags[device_tag].encode())} {fault}")
-    kept = {tag: value for tag, value in tags.items() if tag != device_tag and tag not in naming.fold_tags}
-    return Series(measurement, tags[device_tag], kept, tuple(naming.folded_of(tags)), naming.suffix_of(tags))
+        raise Fault("name", f"device {_shown(device.encode())} {fault}")
+    attributes = {tag: tags.pop(tag) for tag in list(tags) if tag in naming.attribute_tags}
+    return Series(measurement, device, attributes, tags, b",".join((first, *(raw[tag] for tag in tags))))
 
 
-def read_metric(field: bytes, measurement: str, suffix: str, naming: LineNaming) -> str:
+def read_family(family: bytes) -> tuple[str, dict[str, str]]:
+    """The measurement and the labels of the family of a series that was read."""
+    first, *pairs = _COMMA.split(family)
+    return _name("measurement", first), dict(map(_tag, pairs))
+
+
+def read_metric(field: bytes, measurement: str, labels: Labels, naming: LineNaming) -> str:
     """The metric of a field; raises `Fault`."""
-    metric = naming.metric_of(measurement, _name("field", field), suffix)
-    fault = name_fault(metric)
+    metric = naming.metric_of(measurement, _name("field", field), labels)
+    fault = metric_fault(metric)
     if fault:
         raise Fault("name", f"metric {_shown(metric.encode())} {fault}")
     return metric
+
+
+def _tag(pair: bytes, before: Container[str] = ()) -> tuple[str, str]:
+    parts = _EQUALS.split(pair)
+    if len(parts) < 2:
+        raise Fault("syntax", f"tag {_shown(pair)} has no value: write name=value")
+    tag = _name("tag", parts[0])
+    if len(parts) > 2:
+        raise Fault("syntax", f"tag {_shown(parts[0])}: write \\= for an equals sign in the value")
+    if tag in before:
+        raise Fault("syntax", f"tag {_shown(parts[0])} is given twice")
+    if not parts[1]:
+        raise Fault("syntax", f"tag {_shown(parts[0])} has no value: leave the tag out instead")
+    return tag, _text(_ESCAPE.sub(rb"\1", parts[1]), "tag", parts[0])
 
 
 def _name(what: str, raw: bytes) -> str:
