@@ -15,7 +15,7 @@ import pyarrow as pa
 from widerow.codec.arrow import decode_arrow, encode_arrow
 from widerow.codec.decoded import Decoded
 from widerow.model.batch import CellKind, Report, batch_of, reports_of
-from widerow.model.check import name_fault
+from widerow.model.check import metric_fault, name_fault
 from widerow.model.errors import Rejected
 from widerow.model.times import MAX_TIME_US
 
@@ -86,7 +86,8 @@ def check_sound(decoded: Decoded) -> None:
     assert ((batch.time_us >= 0) & (batch.time_us <= MAX_TIME_US)).all()
     assert (batch.version_us <= VERSION_US).all()
     for report in reports_of(batch):
-        assert not any(name_fault(name) for name in (report.device, *report.values, *report.tags))
+        assert not any(name_fault(name) for name in (report.device, *report.tags))
+        assert not any(metric_fault(name) for name in report.values)
         assert report.values
     refused = [position for refusal in decoded.refusals for position in refusal.positions]
     assert len(refused) == len(set(refused))

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from widerow.model.batch import RECEIVED_TAG, Report
-from widerow.model.check import MAX_TEXT_BYTES, name_fault
+from widerow.model.check import MAX_TEXT_BYTES, metric_fault, name_fault
 from widerow.model.errors import Rejected
 from widerow.model.times import MAX_TIME_US, MIN_TIME_US, parse_rfc3339
 
@@ -118,7 +119,7 @@ def read(value: Any, precision: str, now_us: int, version_us: int, own: str | No
     if own is not None and device != own:
         raise Bad("wrong-device")
     time_us = now_us if time is None else read_time(time, precision)
-    values = [(check_name(k), read_value(v)) for k, v in pairs(fields.get("values")) if v is not None]
+    values = [(check_name(k, metric_fault), read_value(v)) for k, v in pairs(fields.get("values")) if v is not None]
     if not values:
         raise Bad("no-values")
     tags = [(check_name(k), read_tag(v)) for k, v in pairs(fields.get("tags")) if v is not None]
@@ -135,8 +136,8 @@ def pairs(value: Any) -> Object:
     return value
 
 
-def check_name(name: str) -> str:
-    if name_fault(name):
+def check_name(name: str, fault: Callable[[str], str | None] = name_fault) -> str:
+    if fault(name):
         raise Bad("name")
     return name
 

@@ -109,6 +109,19 @@ def test_a_missing_time_is_the_time_of_receipt() -> None:
     assert reports_of(decode({"device": ["d"], "metric": ["m"], "value": [1]}).batch) == [want]
 
 
+def test_a_metric_with_labels_may_have_1024_bytes_in_every_form() -> None:
+    """Kafka has it in the form of cells: what a front acknowledged must not be refused by a worker."""
+    kept, refused = "m{path=" + "x" * 1016 + "}", "m{path=" + "x" * 1017 + "}"
+    report = Report("d", 1_000, {kept: 1.0}, {}, VERSION_US)
+    message = encode_arrow(batch_of([report]))
+    forms = {"device": ["d"], "time": [1]}
+    assert reports_of(decode_arrow(message, now_us=NOW_US, version_us=VERSION_US).batch) == [report]
+    assert reports_of(decode({**forms, kept: [1]}).batch) == [report]
+    assert reports_of(decode({**forms, "metric": [kept], "value": [1]}).batch) == [report]
+    assert codes(decode({**forms, refused: [1]})) == [(0, "name")]
+    assert codes(decode({**forms, "metric": [refused], "value": [1]})) == [(0, "name")]
+
+
 def test_a_bad_row_is_refused_alone() -> None:
     def check(code: str, **columns: Any) -> None:
         wide: dict[str, Any] = {"device": ["a", "b", "c"], "time": [1, 2, 3], "m": [1, 2, 3], **columns}

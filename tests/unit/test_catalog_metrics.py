@@ -81,6 +81,13 @@ def test_kinds_are_inferred_from_values_and_names(metrics: Metrics) -> None:
         metrics.get("acme", "line")
 
 
+def test_a_metric_with_labels_has_the_kind_of_its_plain_name_and_is_found_by_its_long_name(metrics: Metrics) -> None:
+    long = "m{path=" + "x" * 1000 + "}"
+    metrics.observe("acme", cells({"parts_total{line=7}": 3, "temp{unit=_total}": 1, long: 1}), NOW_US)
+    assert kinds(metrics) == {"parts_total{line=7}": "counter", "temp{unit=_total}": "gauge", long: "gauge"}
+    assert metrics.get("acme", long).name == long
+
+
 def test_a_name_that_is_number_and_text_counts_as_number(metrics: Metrics) -> None:
     metrics.observe("acme", batch_of([Report("d", 1, {"m": "x"}, {}), Report("d", 2, {"m": 1.0}, {})]).cells, NOW_US)
     assert kinds(metrics) == {"m": "gauge"}

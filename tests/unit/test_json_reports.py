@@ -151,6 +151,16 @@ def test_a_bad_report_is_refused_alone() -> None:
     assert checked <= set(REFUSAL_CODES)
 
 
+def test_a_metric_with_labels_may_have_1024_bytes() -> None:
+    def check(kept: bool, name: str) -> None:
+        decoded = decode(f'{{"device":"d","time":1,"values":{{"{name}":1}}}}', ndjson=False)
+        assert (decoded.batch.cells.names.to_list(), codes(decoded)) == (([name], []) if kept else ([], [(0, "name")]))
+
+    check(True, "m{path=" + "x" * 1016 + "}")
+    check(False, "m{path=" + "x" * 1017 + "}")
+    check(False, "m" * 257 + "{path=x}")
+
+
 def test_a_name_given_twice_is_kept_twice() -> None:
     for name in ("m", "\\u006d"):  # by the kernel, and by escapes
         cells = decode(f'{{"device":"d","time":1,"values":{{"m":1,"{name}":2}}}}').batch.cells

@@ -23,6 +23,7 @@ from widerow.engine.rows import rows_of
 from widerow.model.arrays import Flags
 from widerow.model.batch import CellKind, Cells
 from widerow.model.device import Metric, MetricKind
+from widerow.model.labels import parted
 from widerow.model.names import Names
 from widerow.model.times import Clock
 from widerow.schema.shards import SHARDS, shards_of
@@ -176,4 +177,4 @@ def _used(cells: Cells, kind: CellKind) -> Flags:
 def _kind(name: str, is_number: bool) -> MetricKind:
     if not is_number:
         return MetricKind.TEXT
-    return MetricKind.COUNTER if name.endswith(COUNTER_ENDINGS) else MetricKind.GAUGE
+    return MetricKind.COUNTER if parted(name)[0].endswith(COUNTER_ENDINGS) else MetricKind.GAUGE

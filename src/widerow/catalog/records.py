@@ -20,7 +20,7 @@ from widerow.engine.port import ALL, Engine, Span
 from widerow.engine.rows import Key, Row, Rows
 from widerow.model.arrays import Codes, Ints
 from widerow.model.batch import CellKind
-from widerow.model.check import name_fault
+from widerow.model.check import metric_fault
 from widerow.model.errors import Conflict, Corrupt, NotFound, Rejected, Unavailable
 from widerow.model.names import Coded
 from widerow.schema.shards import SHARDS, shard_of
@@ -78,7 +78,7 @@ class Records(Generic[T]):
         self._locks = [threading.Lock() for _ in range(SHARDS)]
 
     def find(self, scope: Key, name: str) -> Stored[T] | None:
-        if name_fault(name):
+        if metric_fault(name):
             return None  # never stored; what came from a URL may not even be valid UTF-8
         row = self.engine.get(self.table, self._key(scope, name))
         return None if row is None else self.decoded(name, row)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from widerow.model.arrays import PAD, Codes, Flags, Floats, Ints
-from widerow.model.check import MAX_NAME_BYTES, name_fault
+from widerow.model.check import MAX_NAME_BYTES, metric_fault, name_fault
 from widerow.model.errors import Refusal
 from widerow.model.names import Coded, Names
 from widerow.model.times import MAX_TIME_US, MIN_TIME_US, PRECISION_US
@@ -156,7 +156,7 @@ def mark_names(faults: Faults, what: str, column: Coded, rows: Ints | None = Non
     suspect = np.flatnonzero((lengths == 0) | (lengths > MAX_NAME_BYTES) | control)
     by_fault: dict[str, list[int]] = {}
     for code in suspect.tolist():
-        fault = name_fault(column.names[code])
+        fault = name_fault(column.names[code]) if what == "device" else metric_fault(column.names[code])
         if fault:
             by_fault.setdefault(fault, []).append(code)
     for fault, codes in by_fault.items():

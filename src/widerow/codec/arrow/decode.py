@@ -33,7 +33,7 @@ from widerow.codec.arrow.stream import MAX_BYTES, MAX_REPORTS, read_table
 from widerow.codec.decoded import Decoded
 from widerow.model.arrays import Codes, Flags, Floats, Ints
 from widerow.model.batch import RECEIVED_TAG, Batch, CellKind, Cells
-from widerow.model.check import MAX_TEXT_BYTES, name_fault
+from widerow.model.check import MAX_TEXT_BYTES, metric_fault, name_fault
 from widerow.model.errors import Rejected, TooLarge, Unsupported
 from widerow.model.names import Coded, Names
 from widerow.model.times import MS, NOT_AN_EVENT, PRECISION_US
@@ -246,7 +246,7 @@ def _mark_long_texts(faults: Faults, name: str, text: Coded, rows: Ints | None =
 
 
 def _good_name(what: str, name: str, column: Column, faults: Faults) -> bool:
-    fault = name_fault(name)
+    fault = metric_fault(name) if what == "metric" else name_fault(name)
     if fault:
         faults.mark(_valid(column), "name", f"{what} {name[:80]!a} {fault}")
     return not fault

@@ -18,7 +18,7 @@ from widerow.codec.json.scan import depth
 from widerow.codec.looking import TOO_MANY_VALUES, too_many_values
 from widerow.model.arrays import PAD
 from widerow.model.batch import RECEIVED_TAG, CellKind
-from widerow.model.check import MAX_TEXT_BYTES, name_fault
+from widerow.model.check import MAX_TEXT_BYTES, metric_fault, name_fault
 from widerow.model.errors import Rejected
 from widerow.model.tenant import ANY_NUMBER
 from widerow.model.times import MAX_TIME_US, MIN_TIME_US, NOT_AN_EVENT, PRECISION_US, parse_rfc3339
@@ -134,7 +134,7 @@ def _pairs(fields: dict[str, Any], key: str) -> _Pairs:
 
 
 def _name(what: str, name: str) -> str:
-    fault = name_fault(name)
+    fault = metric_fault(name) if what == "metric" else name_fault(name)
     if fault:
         raise Fault("name", f"{what} {_quoted(name)} {fault}")
     return name
