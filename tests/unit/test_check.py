@@ -86,6 +86,21 @@ def test_a_different_value_for_a_cell_is_refused_and_the_first_kept() -> None:
     assert refused == [("conflict", [1])]
 
 
+def test_a_conflict_names_the_metric_with_its_labels_and_both_values() -> None:
+    def says(first: Report, second: Report, *words: str) -> None:
+        others = [report("a", z=1), report("a", z=1), report("z", x=1), report("z", x=2)]
+        for many in ([first, second], [others[0], first, others[1], second, *others[2:]]):
+            _, (refusal,) = check(batch_of(many), TENANT, now_us=NOW, max_future_us=0)
+            assert all(word in refusal.reason for word in words), refusal.reason
+
+    used = "disk_used{fstype=ext4,path=/}"
+    at = "of 'd' at 2027-01-15T08:00:00Z two different values, "
+    says(Report("d", NOW, {"x": 1.0, used: 1.5}, {}), Report("d", NOW, {used: 0.1}, {}), f"metric {used!r} {at}1.5 and 0.1;")
+    says(report(x="on"), report(y=1, x="off"), f"the metric 'x' {at}'on' and 'off'")
+    says(report(x=1), report(x="1"), "1.0 and '1'")
+    says(report(x=1, tags={"x": "a"}), report(x=1, tags={"x": "b"}), f"the tag 'x' {at}'a' and 'b'")
+
+
 def test_two_reports_of_one_time_with_other_metrics_are_both_kept() -> None:
     both = [report(x=1), report(y=2)]
     assert run(both) == (both, [])

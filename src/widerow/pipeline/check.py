@@ -109,6 +109,7 @@ def _without_contradictions(batch: Batch, refusals: list[Refusal], *, apart: boo
     n, cells = len(batch), batch.cells
     bad, dead = np.zeros(n, np.bool_), np.zeros(len(cells), np.bool_)
     slots = np.full(1 << max(4, int(2 * n).bit_length()), -1, np.int32)
+    clash = np.array([n, 0, 0])
     if not _find_contradictions(
         batch.device.codes,
         batch.time_us,
@@ -125,21 +126,32 @@ def _without_contradictions(batch: Batch, refusals: list[Refusal], *, apart: boo
         slots,
         bad,
         dead,
+        clash,
     ):
         return batch
+    reason = _clash(batch, *clash.tolist()) if bad.any() else ""
     if dead.any():
         batch = batch.with_cells(cells.keep(~dead))
         empty = (lengths(batch.cells.offsets) == 0) & ~bad
         if empty.any():  # an exact repeat of an earlier report: kept once, refused never
             batch, bad = batch.take(~empty), bad[~empty]
     if bad.any():
-        i = int(np.flatnonzero(bad)[0])
-        reason = (
-            f"the batch gives two different values for one cell of {batch.device[i]!r} at "
-            f"{format_time(int(batch.time_us[i]))}; the first is kept"
-        )
         batch = _refuse(batch, bad, refusals, "conflict", reason)
     return batch
+
+
+def _clash(batch: Batch, row: int, first: int, second: int) -> str:
+    """Which cell of a report has another value than an earlier one gave it."""
+    cells = batch.cells
+    what = "tag" if cells.kind[second] == _TAG else "metric"
+    values = [
+        repr(float(cells.number[c])) if cells.kind[c] == _NUMBER else repr(cells.texts[int(cells.text[c])][:80])
+        for c in (first, second)
+    ]
+    return (
+        f"the batch gives the {what} {cells.names[int(cells.name[second])]!r} of {batch.device[row]!r} at "
+        f"{format_time(int(batch.time_us[row]))} two different values, {' and '.join(values)}; the first is kept"
+    )
 
 
 @kernel
@@ -159,8 +171,12 @@ def _find_contradictions(
     slots: Codes,
     bad: Flags,
     dead: Flags,
+    clash: Ints,
 ) -> int:
-    """Mark reports that contradict an earlier one of the same device and time, and cells that only repeat one."""
+    """Mark reports that contradict an earlier one of the same device and time, and cells that only repeat one.
+
+    `clash` is the first of these reports, with the cell it contradicts and its own.
+    """
     n = len(device)
     mask = len(slots) - 1
     text_base = texts.ctypes.data
@@ -207,6 +223,8 @@ def _find_contradictions(
                     dead[c] = True
                 else:
                     bad[i] = True
+                    if i < clash[0]:
+                        clash[0], clash[1], clash[2] = i, o, c
             if bad[i]:  # what is refused neither claims a cell nor repeats one
                 for c in range(offsets[i], offsets[i + 1]):
                     dead[c] = False
