@@ -181,7 +181,7 @@ def test_every_option_of_the_documented_commands_exists() -> None:
     known = {option for options in commands().values() for option in options} | {"--version", "--help"}
     for path in PAGES:
         for line in path.read_text().splitlines():
-            if line.lstrip().startswith("widerow "):
+            if line.lstrip().removeprefix("$ ").startswith("widerow "):
                 given = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", line))
                 assert given <= known, f"{path.relative_to(ROOT)}: {line}"
 
