@@ -16,7 +16,7 @@ from widerow.model.times import HOUR, MINUTE, MS, SECOND, ManualClock, TimeSpan
 from widerow.query.budget import Budget, QuerySettings
 from widerow.query.stepped import Sources, Stepped, stepped
 from widerow.query.steps import Steps, steps_of, whole_span
-from widerow.query.texts import states_by_step, text_values
+from widerow.query.texts import lasting, text_values
 from widerow.rollup.aggregate import TextSummary, states_of_raw
 
 values = st.integers(-1000, 1000).map(lambda n: n / 8) | st.sampled_from(["on", "off"])
@@ -88,12 +88,12 @@ def texts_of(found: Stepped) -> dict[Any, Any]:
 
 
 def texts_in(said: TextSummary, steps: Steps, span: TimeSpan) -> dict[Any, Any]:
-    states = states_by_step(said, steps, span)
-    last = text_values(said, "last", steps, span)[1].to_list()
-    return {
-        (said.device[i], said.metric[i], int(said.start_us[i])): (
-            last[i],
-            {text: (state["count"], pytest.approx(state["seconds"])) for text, state in states[i].items()},
-        )
-        for i in range(len(said))
+    lasted = lasting(said, None, steps, steps.edges[:-1], span, span.stop_us, lambda _: None)
+    last = text_values(said, "last")[1].to_list()
+    states = {
+        (lasted.device[i], lasted.metric[i], int(lasted.start_us[i])): {
+            text: (state["count"], pytest.approx(state["seconds"])) for text, state in lasted.states[i].items()
+        }
+        for i in range(len(lasted))
     }
+    return {"states": states} | {(said.device[i], said.metric[i], int(said.start_us[i])): last[i] for i in range(len(said))}

@@ -7,7 +7,7 @@ import json
 from collections import defaultdict
 from typing import Any
 
-import pytest
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,9 +38,16 @@ def site_of(some: list[tuple[int, str]], rolled: int | None) -> Site:
     return site
 
 
-def ask(site: Site, step: str | None, *aggregates: str, fill: str = "none", metrics: list[str] | None = None) -> Reply:
+def ask(
+    site: Site,
+    step: str | None,
+    *aggregates: str,
+    fill: str = "none",
+    metrics: list[str] | None = None,
+    span: TimeSpan = SPAN,
+) -> Reply:
     sources = Sources(site.telemetry, site.rollups, site.roller.dirt, site.clock)
-    question = question_of(SPAN, step=step, aggregates=aggregates, fill=fill, metrics=metrics or ["state"])
+    question = question_of(span, step=step, aggregates=aggregates, fill=fill, metrics=metrics or ["state"])
     return run.of_device(sources, TENANT, "a", question, Budget(QuerySettings(), TENANT))
 
 
@@ -49,46 +56,88 @@ def plain(reply: Reply) -> dict[tuple[str, str, int], Any]:
     out: dict[tuple[str, str, int], Any] = {}
     for i in range(len(series)):
         value: Any = float(series.number[i])
+        if series.text is not None and series.text.codes[i] < 0 and np.isnan(value):
+            value = None
         if series.text is not None and series.text.codes[i] >= 0:
             value = series.text[i]
         agg = series.labels["agg"][i]
-        out[series.labels["metric"][i], agg, int(series.time_us[i])] = json.loads(value) if agg == "states" else value
+        out[series.labels["metric"][i], agg, int(series.time_us[i])] = (
+            json.loads(value) if agg == "states" and value else value
+        )
     return out
 
 
 @settings(max_examples=60)
 @given(reports, st.sampled_from(["10m", "1h", "2h", "1d", None]), st.integers(0, 6))
-def test_states_last_until_the_next_report(some: list[tuple[int, str]], step: str | None, rolled: int) -> None:
-    reply = ask(site_of(some, rolled), step, "last", "count", "states")
-    width = {"10m": 10 * MINUTE, "1h": HOUR, "2h": 2 * HOUR, "1d": 24 * HOUR, None: 1 << 60}[step]
-    ordered = [(SPAN.start_us + n * MINUTE, text) for n, text in sorted(some)]
-
-    def start(time_us: int) -> int:
-        return time_us - time_us % width if step else SPAN.start_us
-
+def test_the_last_text_and_the_count_are_of_the_reports_of_a_step(
+    some: list[tuple[int, str]], step: str | None, rolled: int
+) -> None:
     last: dict[int, str] = {}
-    counts: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    seconds: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for time_us, text in ordered:
-        last[start(time_us)] = text
-        counts[start(time_us)][text] += 1
-        seconds[start(time_us)][text] += 0
-    for (begin, text), (end, _) in itertools.pairwise(ordered):
-        one, other = start(begin), start(end)
-        if one == other:
-            seconds[one][text] += (end - begin) / SECOND
-        else:
-            seconds[one][text] += (min(one + width, SPAN.stop_us) - begin) / SECOND
-            seconds[other][text] += (end - other) / SECOND
-    want: dict[tuple[str, str, int], Any] = {}
-    for at, text in last.items():
-        want["state", "last", at] = text
-        want["state", "count", at] = sum(counts[at].values())
-        want["state", "states", at] = {
-            text: {"seconds": pytest.approx(lasted), "count": counts[at].get(text, 0)}
-            for text, lasted in seconds[at].items()
-        }
-    assert plain(reply) == want
+    count: dict[int, int] = defaultdict(int)
+    for n, text in sorted(some):
+        at = start_of(SPAN.start_us + n * MINUTE, step)
+        last[at] = text
+        count[at] += 1
+    want: dict[tuple[str, str, int], Any] = {("state", "last", at): text for at, text in last.items()}
+    want |= {("state", "count", at): n for at, n in count.items()}
+    assert plain(ask(site_of(some, rolled), step, "last", "count")) == want
+
+
+@settings(max_examples=60)
+@given(reports, st.sampled_from(["10m", "1h", "2h", "1d", None]), st.integers(0, 6), st.integers(0, 300))
+def test_a_state_lasts_until_the_next_one_through_all_steps_between(
+    some: list[tuple[int, str]], step: str | None, rolled: int, asked_from: int
+) -> None:
+    site, span = site_of(some, rolled), TimeSpan(SPAN.start_us + asked_from * MINUTE, SPAN.stop_us)
+    ordered = [(SPAN.start_us + n * MINUTE, text) for n, text in sorted(some)]
+    want: dict[tuple[str, str, int], dict[str, dict[str, float]]] = defaultdict(dict)
+    for at_us, text in ordered:
+        if at_us >= span.start_us:
+            tally(want, start_of(at_us, step, span), text)["count"] += 1
+    for (begin_us, text), (end_us, _) in itertools.pairwise([*ordered, (span.stop_us, "")]):
+        for minute_us in range(max(begin_us, span.start_us), end_us, MINUTE):
+            tally(want, start_of(minute_us, step, span), text)["seconds"] += 60
+    found = plain(ask(site, step, "states", span=span))
+    assert found == dict(want)
+    told = sum(state["seconds"] for states in found.values() for state in states.values())
+    assert told == (span.stop_us - max(span.start_us, ordered[0][0])) / SECOND, "no second is lost, none counts twice"
+
+
+def start_of(time_us: int, step: str | None, span: TimeSpan = SPAN) -> int:
+    width = {"10m": 10 * MINUTE, "1h": HOUR, "2h": 2 * HOUR, "1d": 24 * HOUR, None: 0}[step]
+    return time_us - time_us % width if width else span.start_us
+
+
+def tally(want: dict[tuple[str, str, int], dict[str, Any]], at: int, text: str) -> dict[str, float]:
+    found: dict[str, float] = want["state", "states", at].setdefault(text, {"seconds": 0.0, "count": 0})
+    return found
+
+
+def test_a_state_lasts_into_the_present_and_no_further() -> None:
+    site = site_of([(250, "run")], None)
+    site.clock.time_us = SPAN.stop_us + 90 * MINUTE
+    later = TimeSpan(SPAN.start_us, SPAN.stop_us + 5 * HOUR)
+    found = plain(ask(site, "1h", "states", fill="previous", span=later))
+    assert [states and states["run"] for states in found.values()] == [
+        *[None] * 4,
+        {"seconds": 3000.0, "count": 1},
+        {"seconds": 3600.0, "count": 0},
+        {"seconds": 1800.0, "count": 0},
+        *[None] * 3,
+    ]
+
+
+def test_a_metric_with_numbers_and_texts_has_a_series_of_each() -> None:
+    site = site_of([(0, "run")], None)
+    site.write(
+        [Report("a", SPAN.start_us + n * MINUTE, {"mixed": float(n) if n % 2 else "text"}, {}, NOW) for n in range(150)]
+    )
+    series = ask(site, "1h", "count", "last", metrics=["mixed"]).series
+    cuts = series.cuts().tolist()
+    told = [tuple(series.labels[name][i] for name in ("metric", "agg", "kind")) for i in cuts[:-1]]
+    assert told == [("mixed", agg, kind) for agg in ("count", "last") for kind in ("number", "text")]
+    for first, stop in itertools.pairwise(cuts):
+        assert len(set(series.time_us[first:stop].tolist())) == stop - first == 3
 
 
 def test_numbers_and_texts_stand_side_by_side() -> None:
@@ -124,5 +173,5 @@ def test_texts_are_filled_by_what_was_before_and_never_by_a_line() -> None:
 def test_texts_that_come_late_count() -> None:
     site = site_of([(0, "run"), (50, "run")], None)
     site.write([Report("a", SPAN.start_us + 20 * MINUTE, {"state": "idle"}, {}, NOW + MS)])
-    (states,) = plain(ask(site, "1h", "states")).values()
-    assert states == {"run": {"seconds": 1200.0, "count": 2}, "idle": {"seconds": 1800.0, "count": 1}}
+    states = plain(ask(site, "1h", "states"))["state", "states", SPAN.start_us]
+    assert states == {"run": {"seconds": 1800.0, "count": 2}, "idle": {"seconds": 1800.0, "count": 1}}

@@ -162,7 +162,7 @@ def _steps(place: Place, folder: Path, device: str, span: tuple[str, ...]) -> No
     assert place.run("query", device, *force, "--step", "30s", "--format", "arrow", "-o", str(file)) == ""
     assert file.stat().st_size
     csv = place.run("query", "--prefix", "press", *force, "--step", "1d", "--tz", "Europe/Berlin", "--format", "csv")
-    assert csv.splitlines()[0] == "device,time,metric,agg,value"
+    assert csv.splitlines()[0] == "device,time,metric,agg,kind,value,text"
     both = json.loads(place.run("query", "--all", *force, "--agg", "count", "--group-by", "all", "--json"))
     assert [one["group"] for one in both["series"]] == [{}]
     assert place.run("query", "--all", *force, "--agg", "max", "--group-by", "type").split()[0] == "type"

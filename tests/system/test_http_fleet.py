@@ -116,7 +116,7 @@ def test_it_comes_as_csv_and_arrow(site: Site, start_ms: int) -> None:
     client = site.client(Role.READ)
     answer = client.get("/v1/fleet/series", params=params, headers={"Accept": "text/csv"})
     rows = list(csv.DictReader(io.StringIO(answer.text)))
-    assert list(rows[0]) == ["type", "time", "metric", "agg", "value"]
+    assert list(rows[0]) == ["type", "time", "metric", "agg", "kind", "value", "text"]
     assert len(rows) == 6
     assert "fleet=" in answer.headers[USED_HEADER]
     answer = client.get("/v1/fleet/series", params=params, headers={"Accept": "application/vnd.apache.arrow.stream"})
@@ -168,7 +168,7 @@ def test_the_command_line_shows_it(site: Site, start_ms: int) -> None:
     assert table[-1].split()[-2:] == ["12", "2"]
     grouped = json.loads(run("fleet", "series", *span, "--group-by", "type", "--step", "all", "--json"))
     assert [one["group"] for one in grouped["series"]] == [{"type": "oven"}, {"type": "press"}]
-    assert run("fleet", "series", *span, "--format", "csv").startswith("time,metric,agg,value")
+    assert run("fleet", "series", *span, "--format", "csv").startswith("time,metric,agg,kind,value,text")
     latest = json.loads(run("fleet", "latest", "--type", "press", "-m", "temp", "--json"))
     assert [one["device"] for one in latest] == ["press #2", "press 1"]
     assert run("fleet", "series", "--start", "2001-01-01T00:00:00Z", "--end", "2001-01-02T00:00:00Z") == ""

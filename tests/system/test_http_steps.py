@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 from system.conftest import Site, now_ms
+from widerow.client import Client
 from widerow.model.tenant import Limits
 from widerow.model.times import HOUR, MS
 from widerow.model.token import Role
@@ -160,13 +162,15 @@ def test_texts_have_a_last_a_count_and_states(site: Site, start_ms: int) -> None
         ("state", "count"): [3, 1],
         ("state", "states"): [
             {"run": {"seconds": 1800.0, "count": 2}, "idle": {"seconds": 1800.0, "count": 1}},
-            {'stop, "hard"': {"seconds": 0.0, "count": 1}, "run": {"seconds": 600.0, "count": 0}},
+            {'stop, "hard"': {"seconds": 3000.0, "count": 1}, "run": {"seconds": 600.0, "count": 0}},
+            *[{'stop, "hard"': {"seconds": 3600.0, "count": 0}}] * (HOURS - 2),
         ],
     }
     text = client.get(path, params={**asked, "agg": "states,last"}, headers={"Accept": "text/csv"}).text
     rows = list(csv.DictReader(io.StringIO(text)))
-    assert [row["value"] for row in rows if row["agg"] == "last" and row["metric"] == "state"] == ["run", 'stop, "hard"']
-    assert '"seconds":1800.0' in rows[-2]["value"] or '"seconds":1800.0' in rows[-4]["value"]
+    assert [row["text"] for row in rows if row["agg"] == "last" and row["kind"] == "text"] == ["run", 'stop, "hard"']
+    assert [json.loads(row["text"]) for row in rows if row["agg"] == "states"] == found["state", "states"]
+    assert {row["value"] for row in rows if row["kind"] == "text"} == {""}
     arrow = client.get(path, params={**asked, "agg": "last"}, headers={"Accept": "application/vnd.apache.arrow.stream"})
     table = pa.ipc.open_stream(arrow.content).read_all()
     assert table["value"].to_pylist() == [50.0, 70.0, None, None]
@@ -180,11 +184,11 @@ def test_csv_and_arrow_say_the_same(site: Site, start_ms: int) -> None:
     whole = values(told(client.get(path, params=asked)), "agg")
     text = client.get(path, params=asked, headers={"Accept": "text/csv"})
     rows = list(csv.DictReader(io.StringIO(text.text)))
-    assert list(rows[0]) == ["device", "time", "metric", "agg", "value"]
+    assert list(rows[0]) == ["device", "time", "metric", "agg", "kind", "value", "text"]
     assert [row["value"] for row in rows if row["agg"] == "avg"] == ["" if v is None else str(v) for v in whole["avg",]]
     arrow = client.get(path, params=asked, headers={"Accept": "application/vnd.apache.arrow.stream"})
     table = pa.ipc.open_stream(arrow.content).read_all()
-    assert table.column_names == ["device", "time", "metric", "agg", "value", "text"]
+    assert table.column_names == ["device", "time", "metric", "agg", "kind", "value", "text"]
     assert table.filter(pa.compute.equal(table["agg"], "count"))["value"].to_pylist() == whole["count",]
     assert text.headers[USED_HEADER] == arrow.headers[USED_HEADER]
     assert text.headers[USED_HEADER].startswith("hour=")
@@ -227,6 +231,53 @@ def test_what_cannot_be_asked_is_refused(site: Site, start_ms: int) -> None:
     check("step=1h&tags=true", "parameter")
 
 
+def test_numbers_and_texts_of_one_metric_are_series_of_their_own_in_every_format(site: Site, start_ms: int) -> None:
+    reports = [
+        {"device": "mixed", "time": start_ms + n * HOUR_MS // 4, "values": {"m": n if n % 2 else f"t{n}"}} for n in range(8)
+    ]
+    assert site.client(Role.WRITE).post("/v1/write", json=reports).status_code == 204
+    client, path = site.client(Role.READ), "/v1/devices/mixed/series"
+    asked = {**span(start_ms), "step": "1h", "agg": "count,last", "metrics": "m", "fill": "previous"}
+    assert values(told(client.get(path, params=asked)), "agg", "kind") == {
+        ("count", "number"): [2, 2, 0, 0, 0],
+        ("count", "text"): [2, 2, 0, 0, 0],
+        ("last", "number"): [3.0, 7.0, 7.0, 7.0, 7.0],
+        ("last", "text"): ["t2", "t6", "t6", "t6", "t6"],
+    }
+    text = client.get(path, params=asked, headers={"Accept": "text/csv"}).text
+    rows = [(r["agg"], r["kind"], r["value"] or r["text"]) for r in csv.DictReader(io.StringIO(text))]
+    assert rows[5:15] == [
+        *[("count", "text", "2.0")] * 2,
+        *[("count", "text", "0.0")] * 3,
+        ("last", "number", "3.0"),
+        *[("last", "number", "7.0")] * 4,
+    ]
+    arrow = client.get(path, params=asked, headers={"Accept": "application/vnd.apache.arrow.stream"})
+    of_arrow = pa.ipc.open_stream(arrow.content).read_all().to_pylist()
+    with Client(site.url, site.token(Role.READ)) as ours:
+        when = {name: int(asked.pop(name)) for name in ("start", "end")}
+        of_client = ours.series("mixed", **when, step="1h", agg=["count", "last"], metrics="m", fill="previous").rows()
+    for told_rows in (of_arrow, of_client):
+        assert [(r["agg"], r["kind"], str(r.get("text") or r["value"])) for r in told_rows if r["agg"] == "last"] == rows[
+            10:
+        ]
+
+
+def test_a_state_that_lasts_into_the_span_is_in_all_of_its_hours(site: Site, start_ms: int) -> None:
+    site.write("lasting", {"state": "idle"}, time_ms=start_ms - 3 * HOUR_MS + 600_000)
+    site.write("lasting", {"state": "run"}, time_ms=start_ms + HOUR_MS + 600_000)
+    asked = {**span(start_ms), "step": "1h", "agg": "states", "fill": "previous"}
+    (states,) = values(told(site.client(Role.READ).get("/v1/devices/lasting/series", params=asked)), "kind").values()
+    assert states == [
+        {"idle": {"seconds": 3600.0, "count": 0}},
+        {"idle": {"seconds": 600.0, "count": 0}, "run": {"seconds": 3000.0, "count": 1}},
+        *[{"run": {"seconds": 3600.0, "count": 0}}] * 3,
+    ]
+    answer = ask(site, **span(start_ms), devices=["lasting", "steps-0"], step="1d", agg="states", metrics=["state"])
+    days = [day for (points,) in [one["points"] for one in told(answer)["series"]] for day in [points[1]]]
+    assert sum(state["seconds"] for day in days for state in day.values()) == HOURS * 3600
+
+
 # -- POST /v1/query
 
 
@@ -267,7 +318,7 @@ def test_devices_are_grouped_by_what_they_have_in_common(site: Site, start_ms: i
     assert {one["agg"] for one in form["series"]} == {"rate", "p50"}
     assert all(len(one["points"]) == HOURS for one in form["series"])
     text = site.client(Role.READ).post("/v1/query", json={**day, "group_by": ["type"]}, headers={"Accept": "text/csv"}).text
-    assert text.splitlines()[0] == "type,time,metric,agg,value"
+    assert text.splitlines()[0] == "type,time,metric,agg,kind,value,text"
 
 
 def test_the_top_devices_by_an_aggregate(site: Site, start_ms: int) -> None:

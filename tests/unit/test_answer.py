@@ -67,7 +67,7 @@ def test_json_points_bring_tags_when_asked_for() -> None:
 
 def test_nothing_is_a_good_answer() -> None:
     assert json.loads(encode_json(NO_POINTS)) == {"series": [], "next": None}
-    assert encode_csv(NO_POINTS) == b"device,time,metric,value\r\n"
+    assert encode_csv(NO_POINTS) == b"device,time,metric,value,text\r\n"
     assert read_arrow(encode_arrow_points(NO_POINTS)) == []
     for media_type in (JSON, CSV, ARROW):
         encode_records([], media_type)
@@ -103,10 +103,10 @@ def test_times_are_rfc3339_or_epochs() -> None:
 
 def test_csv_quotes_as_rfc4180_says() -> None:
     lines = encode_csv(points(tags=True), epoch="s").decode().split("\r\n")
-    assert lines[0] == "device,time,metric,value,tags"
-    assert lines[1] == 'a,1,Temp,21.5,"{""site"":""q""}"'
-    assert lines[2] == "a,1,State,run,"
-    assert lines[3] == '"b,""x""",2,Temp,3.0,"{""site"":""q""}"'
+    assert lines[0] == "device,time,metric,value,text,tags"
+    assert lines[1] == 'a,1,Temp,21.5,,"{""site"":""q""}"'
+    assert lines[2] == "a,1,State,,run,"
+    assert lines[3] == '"b,""x""",2,Temp,3.0,,"{""site"":""q""}"'
     assert lines[5] == ""
 
 

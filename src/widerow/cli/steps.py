@@ -60,11 +60,12 @@ def _table(series: list[dict[str, Any]]) -> str:
     names = list(dict.fromkeys(name for owner in owners for name in owner))
     if names == ["device"] and len({owner["device"] for owner in owners}) == 1:
         names = []
-    columns = list(dict.fromkeys(_column(one) for one in series))
+    named = _columns(series)
+    columns = list(dict.fromkeys(named))
     rows: dict[tuple[str, ...], dict[str, Any]] = {}
-    for one, owner in zip(series, owners, strict=True):
+    for one, owner, column in zip(series, owners, named, strict=True):
         for time, value in one["points"]:
-            rows.setdefault((*(owner.get(name, "") for name in names), time), {})[_column(one)] = value
+            rows.setdefault((*(owner.get(name, "") for name in names), time), {})[column] = value
     if not rows:
         return ""
     lines = [(*key, *(_shown(found.get(column, "")) for column in columns)) for key, found in rows.items()]
@@ -76,8 +77,13 @@ def _owner(one: dict[str, Any]) -> dict[str, str]:
     return {"device": one.get("device", "")} if group is None else group
 
 
-def _column(one: dict[str, Any]) -> str:
-    return f"{one['metric']} {one['agg']}" if "agg" in one else str(one["metric"])
+def _columns(series: list[dict[str, Any]]) -> list[str]:
+    """The column of each series, with its kind where a metric has numbers and texts."""
+    named = [f"{one['metric']} {one['agg']}" if "agg" in one else str(one["metric"]) for one in series]
+    kinds: dict[str, set[str]] = {}
+    for name, one in zip(named, series, strict=True):
+        kinds.setdefault(name, set()).add(one.get("kind", ""))
+    return [f"{name} {one['kind']}" if len(kinds[name]) > 1 else name for name, one in zip(named, series, strict=True)]
 
 
 def _shown(value: Any) -> Any:

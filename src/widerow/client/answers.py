@@ -28,8 +28,8 @@ _WHOLE = ("count", "devices")
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Answer:
-    """A table of points, one a row: whose (`device`, or what it was grouped by), `time`, `metric`, over steps `agg`, then
-    `value` for numbers and `text` for texts.
+    """A table of points, one a row: whose (`device`, or what it was grouped by), `time`, `metric`, over steps `agg` and
+    `kind` (number or text), then `value` for numbers and `text` for texts.
     """
 
     table: Any

@@ -19,7 +19,7 @@ import pyarrow as pa
 from widerow.codec.arrow.columns import strings_of
 from widerow.codec.instants import rfc3339, texts
 from widerow.codec.points_json import encode_points_json
-from widerow.model.arrays import Ints
+from widerow.model.arrays import Floats, Ints
 from widerow.model.errors import Unsupported
 from widerow.model.names import Coded
 from widerow.model.points import Points
@@ -52,9 +52,14 @@ def encode_json(points: Points, *, next_cursor: str | None = None, epoch: str | 
 
 
 def encode_csv(points: Points, *, epoch: str | None = None) -> bytes:
-    """RFC 4180, with a header: device, time, metric, value, and tags when they were asked for."""
-    header = ["device", "time", "metric", "value"]
-    columns = [points.device.to_list(), format_times(points.time_us, epoch), points.metric.to_list(), _values(points)]
+    """RFC 4180, with a header: device, time, metric, value, text (one of these is empty); then tags, if asked for."""
+    header = ["device", "time", "metric", "value", "text"]
+    columns = [
+        points.device.to_list(),
+        format_times(points.time_us, epoch),
+        points.metric.to_list(),
+        *csv_values(points.number, points.text),
+    ]
     if points.tags is not None:
         header.append("tags")
         columns.append(np.array([*points.tags.names, ""], object)[points.tags.codes].tolist())
@@ -123,6 +128,14 @@ def stream_of(table: Any) -> bytes:
         writer.write_table(table)
     body: bytes = sink.getvalue().to_pybytes()
     return body
+
+
+def csv_values(number: Floats, text: Coded | None) -> tuple[list[Any], list[Any]]:
+    """A column of numbers and one of texts, so that readers find one type in each. What is not known is empty."""
+    numbers: list[Any] = number.tolist()
+    if not np.isfinite(number).all():
+        numbers = np.where(np.isfinite(number), number.astype(object), "").tolist()
+    return numbers, [""] * len(numbers) if text is None else np.array([*text.names, ""], object)[text.codes].tolist()
 
 
 def csv_of(header: Sequence[str], rows: Any) -> bytes:

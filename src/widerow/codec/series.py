@@ -13,14 +13,14 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from widerow.codec.answer import ARROW, CSV, JSON, MEDIA_TYPES, csv_of, dictionary_of, format_times, stream_of
+from widerow.codec.answer import ARROW, CSV, JSON, MEDIA_TYPES, csv_of, csv_values, dictionary_of, format_times, stream_of
 from widerow.codec.points_json import Texts
 from widerow.model.arrays import PAD, Bytes, Ints
 from widerow.model.errors import Unsupported
 from widerow.model.kernel import kernel
 from widerow.model.machine import copy_bytes
 from widerow.model.names import Names
-from widerow.model.series import Reply, Series
+from widerow.model.series import SERIES_LABELS, Reply, Series
 from widerow.model.times import TimeSpan, format_time
 
 _OPEN, _CLOSE, _COMMA, _BRACE = b"[],}"
@@ -51,7 +51,7 @@ def missing_text(reply: Reply) -> str:
 
 
 def encode_reply_json(reply: Reply, *, epoch: str | None = None) -> bytes:
-    """`{"series": [{"device", "metric", "agg", "points": [[time, value], ...]}], "step", "used", ...}`."""
+    """`{"series": [{"device", "metric", "agg", "kind", "points": [[time, value], ...]}], "step", "used", ...}`."""
     rest: dict[str, Any] = {"step": reply.step or None, "used": dict(reply.used)}
     if reply.tz:
         rest["tz"] = reply.tz
@@ -95,10 +95,11 @@ def _heads(series: Series, firsts: Ints) -> Names:
                 for row in zip(*columns.values(), strict=True)
             ]
         )
-    owners = list(series.owners())
+    owners, n = list(series.owners()), len(SERIES_LABELS)
     return Names.of_bytes(
         [
-            encode({"group": dict(zip(owners, row, strict=False)), "metric": row[-2], "agg": row[-1]})[:-1] + b',"points":['
+            encode({"group": dict(zip(owners, row, strict=False)), **dict(zip(SERIES_LABELS, row[-n:], strict=True))})[:-1]
+            + b',"points":['
             for row in zip(*columns.values(), strict=True)
         ]
     )
@@ -168,26 +169,39 @@ def _join(
 
 
 def _encode_csv(series: Series, epoch: str | None) -> bytes:
-    """RFC 4180: the owner's columns, time, metric, agg, value. What is not known is empty."""
+    """RFC 4180: the owner's columns, time, metric, agg, kind, value and text. What is not known is empty.
+
+    Series with numbers come first, and only counts alone are without a point: readers guess types by the first lines.
+    """
+    order = _numbers_first(series)
     owners = series.owners()
-    values = [msgspec.json.encode(v).decode() if isinstance(v, msgspec.Raw) else v for v in _values(series)]
+    numbers, said = csv_values(series.number[order], None if series.text is None else series.text.take(order))
+    if set(series.labels["agg"].names) <= set(WHOLE):
+        numbers = [int(number) if number != "" else "" for number in numbers]
     columns = [
-        *(column.to_list() for column in owners.values()),
-        format_times(series.time_us, epoch),
-        series.labels["metric"].to_list(),
-        series.labels["agg"].to_list(),
-        ["" if value != value else value for value in values],  # noqa: PLR0124 - NaN is nothing else
+        *(column.take(order).to_list() for column in owners.values()),
+        format_times(series.time_us[order], epoch),
+        *(series.labels[name].take(order).to_list() for name in SERIES_LABELS),
+        numbers,
+        said,
     ]
-    return csv_of([*owners, "time", "metric", "agg", "value"], zip(*columns, strict=True))
+    return csv_of([*owners, "time", *SERIES_LABELS, "value", "text"], zip(*columns, strict=True))
+
+
+def _numbers_first(series: Series) -> Ints:
+    cuts = series.cuts()
+    if not len(series):
+        return cuts[:0]
+    without = ~np.logical_or.reduceat(np.isfinite(series.number), cuts[:-1])
+    return np.argsort(np.repeat(without, np.diff(cuts)), kind="stable")
 
 
 def _encode_arrow(series: Series) -> bytes:
-    """An IPC stream of the owner's columns, time, metric, agg, value (null: not known, or a text) and text."""
+    """An IPC stream of the owner's columns, time, metric, agg, kind, value (null: not known, or a text) and text."""
     columns = {name: dictionary_of(column) for name, column in series.owners().items()}
     columns["time"] = pa.array(series.time_us).cast(pa.timestamp("us", "UTC"))
-    columns["metric"] = dictionary_of(series.labels["metric"])
-    columns["agg"] = dictionary_of(series.labels["agg"])
-    columns["value"] = pa.array(series.number, mask=np.isnan(series.number))
+    columns |= {name: dictionary_of(series.labels[name]) for name in SERIES_LABELS}
+    columns["value"] = pa.array(series.number, mask=~np.isfinite(series.number))
     if series.text is not None:
         columns["text"] = dictionary_of(series.text).cast(pa.string())
     else:

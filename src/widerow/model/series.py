@@ -12,13 +12,18 @@ from widerow.model.arrays import Flags, Floats, Ints, frozen
 from widerow.model.names import Coded
 from widerow.model.times import TimeSpan
 
+NUMBER, TEXT = "number", "text"
+"""The kinds of series: of a metric's numbers, and of its texts."""
+SERIES_LABELS = ("metric", "agg", "kind")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
     """Entries of one series stand together, oldest first."""
 
     labels: Mapping[str, Coded]
-    """What a series is of, by name: `device`, or what devices were grouped by; then `metric` and `agg`."""
+    """What a series is of, by name: `device`, or what devices were grouped by; then `metric`, `agg`, and `kind`: of a metric
+    that holds numbers and texts there is a series of each."""
     time_us: Ints
     """When the step begins."""
     number: Floats
@@ -45,7 +50,7 @@ class Series:
 
     def owners(self) -> dict[str, Coded]:
         """The labels that say whose values they are."""
-        return dict(islice(self.labels.items(), len(self.labels) - 2))
+        return dict(islice(self.labels.items(), len(self.labels) - len(SERIES_LABELS)))
 
     def has_aggregate(self, *names: str) -> bool:
         """Whether any entry can be one of these's."""

@@ -136,6 +136,7 @@ def chunks(
     metrics: Columns | None = None,
     quantiles: bool = True,
     texts: bool = False,
+    states: bool = False,
 ) -> Iterator[tuple[Stepped, str]]:
     """The statistics of devices, some at a time, in their order; with each the last device it is of."""
     many = _DEVICES_AT_ONCE
@@ -155,6 +156,7 @@ def chunks(
             metrics=metrics,
             quantiles=quantiles,
             texts=texts,
+            states=states,
         )
 
     if len(parts) <= 1 or budget.readers <= 1:

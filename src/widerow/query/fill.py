@@ -2,7 +2,7 @@
 
 `none`: there is no point. `null`: there is one, with no value. `previous`: the value of the step before. `linear`: on the
 line between the neighbours that have one. Nothing is invented before the first value of a series, and by `linear` nothing
-behind the last: those stay null. Steps that can no longer be answered have no point in any case.
+behind the last: those stay null. By both, counts are 0. Steps that can no longer be answered have no point in any case.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from widerow.model.times import TimeSpan
 from widerow.query.steps import Steps
 
 FILLS = ("none", "null", "previous", "linear")
+COUNTS = ("count", "devices")
+"""Aggregates that are not copied: in a step without values they are 0."""
 
 
 def grid(steps: Steps, span: TimeSpan, missing: Sequence[TimeSpan]) -> Ints:
@@ -46,6 +48,11 @@ class Filled:
         there = np.zeros(len(out), np.bool_)
         there[self.at] = True
         return _previous(out, there, self.row) if fill == "previous" else _linear(out, there, self.row, self.time_us)
+
+    def counts(self, known: Floats, fill: str) -> Floats:
+        """The same for counts."""
+        found = self.values(known, "null")
+        return found if fill == "null" else np.nan_to_num(found)
 
     def codes(self, known: Codes, fill: str) -> Codes:
         """The same for codes of texts; -1 where there is none."""

@@ -31,7 +31,7 @@ from widerow.model.times import HOUR, TimeSpan
 from widerow.query.across import across
 from widerow.query.budget import Budget, held_bytes
 from widerow.query.kept import Kept
-from widerow.query.labels import LABEL, apart, by_owner, kept_labels, labels_in, refuse_unknown
+from widerow.query.labels import LABEL, apart, by_owner, called, kept_labels, labels_in, refuse_unknown
 from widerow.query.question import DEFAULT_AGGREGATE, Question, question_of
 from widerow.query.run import series_of
 from widerow.query.stepped import Sources
@@ -107,7 +107,7 @@ def fleet_question(
         raise Rejected("agg devices: with group_by a label, devices would be counted for each variant", code="agg")
     question = question_of(span, step=step, aggregates=None, fill=fill, tz=tz, metrics=metrics)
     asked = FleetQuestion(match=match, question=replace(question, aggregates=chosen), by=by or "")
-    return replace(asked, by="", label=label, label_as=asked.by) if label else asked
+    return replace(asked, by="", label=label, label_as=called(asked.by)) if label else asked
 
 
 def ask(sources: FleetSources, tenant: Tenant, question: FleetQuestion, budget: Budget) -> Reply:

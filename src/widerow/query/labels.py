@@ -4,6 +4,7 @@ Rule 1: `label:NAME` in `group_by` is always a label. NAME alone is one, too, un
 `type`, `location`, `metric` and `tag:NAME` have.
 Rule 2: while variants are merged, a metric is named by the labels asked for alone: `disk_used{fstype=ext4,path=/}` is
 `disk_used{path=/}`. In the answer it is `disk_used`, and `path` is what its group has in common.
+Labels that are named as a column of answers (`agg`, `kind`, `value`, ...) are called `label:NAME` there.
 Rule 3: metrics that lack one of the labels are left out. When that is all of them, the question is refused: it is a typo.
 """
 
@@ -22,6 +23,7 @@ from widerow.model.names import Coded
 GROUPS = ("device", "type", "location")
 """What devices can be grouped by, beside `tag:NAME`; and `metric`, which series are apart by in any case."""
 LABEL = "label:"
+_COLUMNS = ("time", "agg", "kind", "value", "text")
 
 
 def labels_in(group_by: Sequence[str]) -> dict[str, str]:
@@ -31,6 +33,11 @@ def labels_in(group_by: Sequence[str]) -> dict[str, str]:
 
 def _is_of_devices(name: str) -> bool:
     return name in (*GROUPS, "metric") or name.startswith("tag:")
+
+
+def called(name: str) -> str:
+    """What the answer calls something that it is grouped by: a label is told apart from the answer's own columns."""
+    return LABEL + name if name in _COLUMNS else name
 
 
 def kept_labels(metric: Coded, labels: Sequence[str]) -> tuple[Coded, Flags]:

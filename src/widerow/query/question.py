@@ -10,7 +10,7 @@ from widerow.model.labels import Selectors
 from widerow.model.times import TimeSpan
 from widerow.query.across import ACROSS
 from widerow.query.fill import FILLS
-from widerow.query.labels import GROUPS, LABEL
+from widerow.query.labels import GROUPS, LABEL, called
 from widerow.query.stepped import AGGREGATES, QUANTILES
 from widerow.query.steps import Steps, steps_of, whole_span
 from widerow.query.texts import STATES, TEXT_AGGREGATES
@@ -41,8 +41,13 @@ class Question:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """... and those that texts have."""
+        """... those that texts have, ..."""
         return tuple(name for name in self.aggregates if name in TEXT_AGGREGATES)
+
+    @property
+    def states(self) -> bool:
+        """... and whether it is asked how long each lasted."""
+        return STATES in self.aggregates
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,7 @@ def check_groups(group_by: Sequence[str], aggregates: Sequence[str]) -> list[str
     for name in aggregates:
         if name not in ACROSS:
             raise Rejected(f"agg {name} has no meaning across devices: leave group_by out, or ask for another", code="agg")
-    return [name for name in dict.fromkeys(group_by) if name != "metric"]
+    return [name for name in dict.fromkeys(map(called, group_by)) if name != "metric"]
 
 
 def check_top(top: Top, question: Question) -> None:

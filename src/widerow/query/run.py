@@ -1,7 +1,7 @@
 """Questions about steps, answered: for one device, for many, for groups of them, for those at the top.
 
 Rule: an answer is sorted by what its series are of: devices by name, groups by what they have in common, then metrics, then
-aggregates in the order asked; those at the top come first things first.
+aggregates in the order asked, numbers before texts; those at the top come first things first.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from widerow.model.arrays import Floats, Ints
 from widerow.model.combine import in_order, stacked, united
 from widerow.model.device import Device
 from widerow.model.names import Coded, Names
-from widerow.model.series import Reply, Series
+from widerow.model.series import NUMBER, TEXT, Reply, Series
 from widerow.model.tenant import Tenant
-from widerow.model.times import TimeSpan
+from widerow.model.times import Clock, TimeSpan
 from widerow.query.across import across, chunks, in_key_order
 from widerow.query.budget import Budget
-from widerow.query.fill import filled, grid
+from widerow.query.fill import COUNTS, filled, grid
 from widerow.query.labels import apart, by_owner, labels_in, refuse_unknown
 from widerow.query.question import Question, Top
 from widerow.query.stepped import QUANTILES, Sources, Stepped, stepped
 from widerow.query.steps import whole_span
-from widerow.query.texts import text_values
+from widerow.query.texts import STATES, Lasting, lasting, text_values
 from widerow.rollup.aggregate import Summary, TextSummary
 
 
@@ -41,10 +41,11 @@ def of_device(sources: Sources, tenant: Tenant, device: str, question: Question,
         metrics=q.metrics,
         quantiles=q.quantiles,
         texts=bool(q.texts),
+        states=q.states,
         sketches=False,
     )
     table = _Table()
-    table.add(found, q, budget)
+    table.add(found, q, budget, sources.clock)
     return table.reply(q, budget)
 
 
@@ -62,9 +63,10 @@ def of_devices(sources: Sources, tenant: Tenant, devices: Sequence[str], questio
         metrics=q.metrics,
         quantiles=q.quantiles,
         texts=bool(q.texts),
+        states=q.states,
     )
     for found, _ in read:
-        table.add(found, q, budget)
+        table.add(found, q, budget, sources.clock)
     return table.reply(q, budget)
 
 
@@ -127,6 +129,7 @@ def of_top(sources: Sources, tenant: Tenant, devices: Sequence[str], top: Top, q
         "device": Coded.of(names),
         "metric": Coded.of(metrics),
         "agg": Coded.constant(top.by, n),
+        "kind": Coded.constant(NUMBER, n),
     }
     series = Series(labels, np.full(n, q.span.start_us), np.array([value for _, value in best], np.float64))
     return Reply(series, "", "", used, missing, best)
@@ -177,7 +180,7 @@ class _Columns:
     values: dict[str, list[Floats]] = field(default_factory=dict)
     texts: dict[str, list[Coded]] = field(default_factory=dict)
 
-    def add(self, of: Summary | TextSummary) -> None:
+    def add(self, of: Summary | TextSummary | Lasting) -> None:
         self.device.append(of.device)
         self.metric.append(of.metric)
         self.start_us.append(of.start_us)
@@ -201,11 +204,12 @@ class _Table:
 
     numbers: _Columns = field(default_factory=_Columns)
     said: _Columns = field(default_factory=_Columns)
+    lasting: _Columns = field(default_factory=_Columns)
     used: dict[str, int] = field(default_factory=dict)
     missing: dict[TimeSpan, None] = field(default_factory=dict)
     points: int = 0
 
-    def add(self, found: Stepped, q: Question, budget: Budget) -> None:
+    def add(self, found: Stepped, q: Question, budget: Budget, clock: Clock) -> None:
         """Of the statistics only what was asked for is kept."""
         self.points += len(found) * len(q.numbers) + (0 if found.texts is None else len(found.texts) * len(q.texts))
         budget.points(self.points)
@@ -216,18 +220,37 @@ class _Table:
             self.numbers.add(found.summary)
         for name in q.numbers:
             self.numbers.values.setdefault(name, []).append(found.values(name))
-        if found.texts is not None and len(found.texts):
+        if found.texts is not None and len(found.texts) and q.texts:
             self.said.add(found.texts)
             for name in q.texts:
-                number, text = text_values(found.texts, name, q.steps, q.span)
+                number, text = text_values(found.texts, name)
                 self.said.values.setdefault(name, []).append(number)
                 self.said.texts.setdefault(name, []).append(text)
+        if found.texts is not None and q.states:
+            self._add_lasting(found.texts, found, q, budget, clock)
+
+    def _add_lasting(self, said: TextSummary, found: Stepped, q: Question, budget: Budget, clock: Clock) -> None:
+        lasted = lasting(
+            said,
+            found.earlier,
+            q.steps,
+            grid(q.steps, q.span, found.missing),
+            q.span,
+            budget.asked_us(clock),
+            lambda points: budget.points(self.points + points),
+        )
+        self.points += len(lasted)
+        if len(lasted):
+            self.lasting.add(lasted)
+            self.lasting.values.setdefault(STATES, []).append(np.full(len(lasted), np.nan))
+            self.lasting.texts.setdefault(STATES, []).append(lasted.texts())
 
     def reply(self, q: Question, budget: Budget) -> Reply:
         missing = list(self.missing)
         series = self.numbers.series(q.numbers, q, missing, budget)
-        if self.said.device:
-            series = _both(series, self.said.series(q.texts, q, missing, budget), q.aggregates)
+        for columns, names in ((self.said, q.texts), (self.lasting, (STATES,))):
+            if columns.device:
+                series = _both(series, columns.series(names, q, missing, budget), q.aggregates)
         return Reply(series, q.steps.name, q.steps.tz, self.used, missing)
 
 
@@ -256,16 +279,23 @@ def series_of(
         budget.points(int(number[-1] + 1) * len(starts) * len(columns))
         full = filled(number, start_us, starts)
         rows, start_us, number = full.row, full.time_us, number[full.row]
-        columns = [full.values(column, q.fill) for column in columns]
-        # There is no line between texts.
-        said = [full.codes(codes, "null" if q.fill == "linear" else q.fill) for codes in said]
+        columns = [
+            full.counts(column, q.fill) if name in COUNTS else full.values(column, q.fill) for name, column in values.items()
+        ]
+        # There is no line between texts, and states are in all steps that they lasted through.
+        said = [
+            full.codes(codes, "null" if q.fill == "linear" or name == STATES else q.fill)
+            for name, codes in zip(values, said, strict=False)
+        ]
     n, many = len(rows), len(columns)
     agg = Coded(Names.of(values), np.repeat(np.arange(many, dtype=np.int32), n))
     order = np.arange(n)
     if many > 1:
         order = np.argsort(np.tile(number, many) * many + agg.codes, kind="stable")
         rows, start_us, agg = np.tile(rows, many)[order], np.tile(start_us, many)[order], agg.take(order)
-    labels = {**{name: column.take(rows) for name, column in owners.items()}, "metric": metric.take(rows), "agg": agg}
+    kind = Coded.constant(TEXT if texts else NUMBER, len(rows))
+    whose = {name: column.take(rows) for name, column in owners.items()}
+    labels = {**whose, "metric": metric.take(rows), "agg": agg, "kind": kind}
     text = None
     if texts:
         text = stacked([Coded(texts[name].names, codes) for name, codes in zip(values, said, strict=True)]).take(order)
@@ -282,14 +312,16 @@ def _both(numbers: Series, texts: Series, aggregates: Sequence[str]) -> Series:
     agg = labels["agg"]
     rank = np.array([place[name] for name in agg.names], np.int64)[agg.codes]
     time_us = np.concatenate([numbers.time_us, texts.time_us])
-    order = np.lexsort((time_us, rank, in_order(labels["metric"]).codes, in_order(labels["device"]).codes))
+    device, metric, kind = (in_order(labels[name]).codes for name in ("device", "metric", "kind"))
+    order = np.lexsort((time_us, kind, rank, metric, device))
     no_text = Coded(Names.of(()), np.full(len(numbers), -1, np.int32))
     assert texts.text is not None
+    said = no_text if numbers.text is None else numbers.text
     return Series(
         {name: column.take(order) for name, column in labels.items()},
         time_us[order],
         np.concatenate([numbers.number, texts.number])[order],
-        stacked([no_text, texts.text]).take(order),
+        stacked([said, texts.text]).take(order),
     )
 
 

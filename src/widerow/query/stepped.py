@@ -23,7 +23,8 @@ from widerow.model.times import HOUR, SECOND, Clock, TimeSpan
 from widerow.query.budget import ENTRY_BYTES, Budget, held_bytes
 from widerow.query.cover import Part, Plan, plan
 from widerow.query.kept import Kept
-from widerow.query.steps import Steps
+from widerow.query.steps import Steps, whole_span
+from widerow.query.texts import before
 from widerow.rollup.aggregate import (
     Summary,
     TextSummary,
@@ -87,6 +88,8 @@ class Stepped:
     """Steps that can no longer be answered."""
     texts: TextSummary | None = None
     """What texts said, if that was asked for."""
+    earlier: TextSummary | None = None
+    """What they said before the span, if their states were asked for."""
 
     def __len__(self) -> int:
         return len(self.summary)
@@ -140,16 +143,22 @@ def stepped(
     metrics: Columns | None = None,
     quantiles: bool = True,
     texts: bool = False,
+    states: bool = False,
     sketches: bool = True,
 ) -> Stepped:
     """Devices come in the order given; those without values are not there. Without `quantiles` these are not numbers, and
-    all else takes a third of the time. `texts`: of these as well. `sketches`: the statistics will be merged further.
+    all else takes a third of the time. `texts`: of these as well; `states`: and what lasts into the span. `sketches`: the
+    statistics will be merged further.
     """
+    earlier: TextSummary | None = None
+    used: dict[str, int] = {}
+    texts = texts or states
+    if states:
+        earlier = _earlier(sources, tenant, devices, before(span), budget, metrics, used)
     planned = planned_for(sources, tenant, devices, span=span, steps=steps, budget=budget)
     budget.expect(planned.rows(len(devices)))
     found: list[Summary] = []
     said: list[TextSummary] = []
-    used: dict[str, int] = {}
     for part in planned.parts:
         for rows in _rows(sources, tenant, devices, part, steps, metrics, budget, used):
             if not rows:  # as often at the edges of a span
@@ -163,7 +172,36 @@ def stepped(
             if texts:
                 said.append((states_of_raw if part.level is None else states_of_rollups)(rows, steps))
     summary = _in_order_of(devices, combined(found or [summary_of_raw([], steps)]))
-    return Stepped(summary, steps, span, used, planned.missing, combined_states(said) if said else None)
+    texts_of_all = combined_states(said or [states_of_raw([], steps)]) if texts else None
+    return Stepped(summary, steps, span, used, planned.missing, texts_of_all, earlier)
+
+
+def _earlier(
+    sources: Sources,
+    tenant: Tenant,
+    devices: Sequence[str],
+    span: TimeSpan,
+    budget: Budget,
+    metrics: Columns | None,
+    used: dict[str, int],
+) -> TextSummary | None:
+    """What texts said before a question's span."""
+    if span.start_us == span.stop_us:
+        return None
+    found = stepped(
+        sources,
+        tenant,
+        devices,
+        span=span,
+        steps=whole_span(span),
+        budget=budget,
+        metrics=metrics,
+        quantiles=False,
+        texts=True,
+        sketches=False,
+    )
+    used.update(found.used)
+    return found.texts
 
 
 def planned_for(

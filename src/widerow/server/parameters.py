@@ -6,7 +6,7 @@ from widerow.query.fill import FILLS
 from widerow.query.fleet import FLEET_AGGREGATES
 from widerow.query.question import DEFAULT_AGGREGATE
 from widerow.query.stepped import AGGREGATES
-from widerow.query.texts import TEXT_AGGREGATES
+from widerow.query.texts import STATES, TEXT_AGGREGATES
 from widerow.server.call import NEXT_HEADER, Param
 from widerow.server.devices import MOST_ON_A_PAGE, PAGE_SIZE
 from widerow.server.schemas import TEXT
@@ -48,7 +48,8 @@ STEP = Param(
 )
 AGG = Param(
     name="agg",
-    doc=f"What of each step, separated by commas: {', '.join(AGGREGATES)}; of texts {', '.join(TEXT_AGGREGATES)}.",
+    doc=f"What of each step, separated by commas: {', '.join(AGGREGATES)}; of texts "
+    f"{', '.join((*TEXT_AGGREGATES, STATES))}.",
     schema={**TEXT, "default": DEFAULT_AGGREGATE},
     repeats=True,
 )

@@ -9,6 +9,8 @@ from widerow.admit.controls import IN_FORCE
 from widerow.codec.answer import ARROW, CSV, JSON
 from widerow.model.device import MAX_METRICS_PER_REPORT, MetricKind
 from widerow.model.hot import Step, StepMode
+from widerow.model.series import NUMBER as OF_NUMBERS
+from widerow.model.series import TEXT as OF_TEXTS
 from widerow.model.tenant import MODED, ROW_ATTRIBUTES, LimitMode, Limits
 from widerow.model.token import Role
 from widerow.usage.ledger import LEVEL_NAMES, Cost, Prices, Use
@@ -388,6 +390,11 @@ SCHEMAS: dict[str, Schema] = {
                         },
                         "metric": TEXT,
                         "agg": TEXT,
+                        "kind": {
+                            "type": "string",
+                            "enum": [OF_NUMBERS, OF_TEXTS],
+                            "description": "A metric that holds numbers and texts has a series of each.",
+                        },
                         "points": array(
                             {
                                 "type": "array",
@@ -396,7 +403,7 @@ SCHEMAS: dict[str, Schema] = {
                             }
                         ),
                     },
-                    ("metric", "agg", "points"),
+                    ("metric", "agg", "kind", "points"),
                 )
             ),
             "step": {"type": ["string", "null"], "description": "Null: the whole span is one step."},
