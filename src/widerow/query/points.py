@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from widerow.engine.rows import Rows
-from widerow.model.arrays import Flags
+from widerow.model.arrays import Flags, Ints
 from widerow.model.batch import CellKind
 from widerow.model.combine import stacked, united
 from widerow.model.names import Coded, Names
@@ -62,20 +62,25 @@ def _points(rows: Rows, *, tags: bool) -> Points:
         number,
         rows.version_us[row],
         Coded(cells.texts, text) if len(cells.texts) and (text >= 0).any() else None,
-        _tags(rows, is_tag).take(row) if tags else None,
+        _tags(rows, is_tag, device, time_us).take(row) if tags else None,
     )
 
 
-def _tags(rows: Rows, is_tag: Flags) -> Coded:
-    """The tags of each row as canonical JSON. Rows with equal tag cells, nearly all of them, are looked at once."""
+def _tags(rows: Rows, is_tag: Flags, device: Coded, time_us: Ints) -> Coded:
+    """The tags of each row as canonical JSON. Rows with equal tag cells, nearly all of them, are looked at once.
+
+    Fragments of a row follow each other, and one may have the tags of them all.
+    """
     cells = rows.cells.keep(is_tag)
+    begins = np.ones(len(rows), np.bool_)
+    begins[1:] = (device.codes[1:] != device.codes[:-1]) | (time_us[1:] != time_us[:-1])
     names, texts = cells.names.to_list(), cells.texts.to_list()
     pairs = np.stack([cells.name, cells.text], axis=1).astype(np.int32)
-    cuts = cells.offsets.tolist()
+    cuts = cells.offsets[np.append(np.flatnonzero(begins), len(rows))].tolist()
     known: dict[bytes, int] = {}
     sets: list[str] = []
-    codes = np.full(len(rows), -1, np.int32)
-    for i in range(len(rows)):
+    codes = np.full(len(cuts) - 1, -1, np.int32)
+    for i in range(len(codes)):
         if cuts[i] == cuts[i + 1]:
             continue
         key = pairs[cuts[i] : cuts[i + 1]].tobytes()
@@ -85,7 +90,7 @@ def _tags(rows: Rows, is_tag: Flags) -> Coded:
             code = known[key] = len(sets)
             sets.append(msgspec.json.encode(dict(sorted(content.items()))).decode())
         codes[i] = code
-    return Coded(Names.of(sets), codes)
+    return Coded(Names.of(sets), codes[np.cumsum(begins) - 1])
 
 
 def newest(points: Points) -> Points:
