@@ -62,6 +62,17 @@ def test_a_process_that_works_is_live_and_ready(site: Site) -> None:
     assert client.get("/health/ready").json() == {"status": "ready"}
 
 
+def test_ping_and_health_answer_whatever_the_caller_accepts(site: Site) -> None:
+    def check(path: str, accept: str, status: int, body: bytes) -> None:
+        answer = site.client(None).get(path, headers={"Accept": accept})
+        assert (answer.status_code, answer.content) == (status, body), (path, accept)
+
+    for accept in ("text/plain", "application/csv", "image/png", "application/json;q=0", "nonsense"):
+        check("/ping", accept, 204, b"")
+        check("/health/live", accept, 200, b'{"status":"live"}')
+        check("/health/ready", accept, 200, b'{"status":"ready"}')
+
+
 def test_the_status_of_a_tenant_is_its_own_and_operators_see_all(site: Site) -> None:
     site.write("counted", {"a": 1, "b": 2})
     site.write("counted", {"a": 1}, tenant="umbra")

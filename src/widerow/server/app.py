@@ -24,6 +24,7 @@ from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
 from widerow.admit.question_slots import Slot
+from widerow.codec.answer import JSON
 from widerow.model.errors import NotFound, Overloaded, QuotaExceeded, Rejected
 from widerow.server.audit import answered
 from widerow.server.auth import Auth, allow
@@ -130,7 +131,7 @@ class App:
             allow(caller, route.roles)
         query = Query(scope["query_string"], route.known())
         tenant = self._auth.tenant_name(caller, query.text("tenant")) if caller is not None else None
-        media_type = negotiate(headers.get("accept", ""), route.offers)
+        media_type = negotiate(headers.get("accept", ""), route.offers) if route.offers else JSON
         limit, body = self._limit(route), b""
         if route.body is not None:
             if "content-length" in headers:

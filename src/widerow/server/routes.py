@@ -18,7 +18,7 @@ from widerow.server.routes_letters import LETTERS
 from widerow.server.routes_telemetry import READING, WRITING
 from widerow.server.routes_usage import USAGE
 from widerow.server.schemas import TEXT
-from widerow.server.table import Reply, Route
+from widerow.server.table import WHATEVER_IS_ACCEPTED, Reply, Route
 
 
 def openapi(_call: Call) -> Answer:
@@ -34,6 +34,7 @@ PROCESS: tuple[Route, ...] = (
         group="Process",
         summary="Say that there is a server that takes line protocol",
         replies={204: Reply(doc="There is.", headers={"X-Influxdb-Version": "The dialect that is spoken."})},
+        offers=WHATEVER_IS_ACCEPTED,
         quick=True,
     ),
     Route(
@@ -65,6 +66,7 @@ PROCESS: tuple[Route, ...] = (
         group="Process",
         summary="Whether the process answers",
         replies={200: Reply(doc="It does.", forms=json_form("Health"))},
+        offers=WHATEVER_IS_ACCEPTED,
         quick=True,
     ),
     Route(
@@ -78,6 +80,7 @@ PROCESS: tuple[Route, ...] = (
             200: Reply(doc="Yes; `degraded` if part of the store is damaged.", forms=json_form("Health")),
             503: Reply(doc="No, and why.", forms=json_form("Health")),
         },
+        offers=WHATEVER_IS_ACCEPTED,
     ),
     Route(
         method="GET",

@@ -25,6 +25,8 @@ NAMES_BYTES = 4 << 20
 """The same where it names devices: 10,000 names of 256 bytes have 2.6 MB."""
 
 JSON_ONLY = (JSON,)
+WHATEVER_IS_ACCEPTED: tuple[str, ...] = ()
+"""For probes: they get the one answer that there is, whatever their `Accept` says."""
 TABULAR = MEDIA_TYPES
 
 
@@ -65,7 +67,7 @@ class Route:
     errors: tuple[int, ...] = ()
     """Statuses beyond those that any route of its kind has."""
     offers: tuple[str, ...] = JSON_ONLY
-    """The forms of its answer; the first is given when none is asked for."""
+    """The forms of its answer; the first is given when none is asked for. None: it does not look at `Accept`."""
     long: bool = False
     """Whether it may read much: few of those are worked on at once (`admit.question_slots`)."""
     quick: bool = False
