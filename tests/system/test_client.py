@@ -374,8 +374,10 @@ def test_a_token_decides_what_one_may(served: Served) -> None:
         assert operator.latest().next is None
     with Client(served.url, served.operator) as operator, pytest.raises(Rejected, match="say which"):
         operator.latest()
-    with pytest.raises(Rejected, match="give http://"):
-        Client("127.0.0.1:8080")
+    with pytest.raises(Rejected, match=r"give HOST:PORT.*Client\.open"):
+        Client("rocksdb:telemetry")
+    with Client(served.url.removeprefix("http://"), served.token) as short:
+        assert short.latest().next is None
 
 
 # -- opening and closing

@@ -96,5 +96,37 @@ def test_a_server_that_is_not_there_is_said_in_a_sentence() -> None:
         pytest.raises(Failed, match=r"cannot reach http://127.0.0.1:9.*widerow serve"),
     ):
         api.get("/v1/metrics")
-    with pytest.raises(Failed, match="give http://HOST:PORT"), connect(where(server="localhost:80")):
-        pass
+
+
+def test_a_server_is_taken_as_host_and_port_or_as_a_url() -> None:
+    def check(given: str, want: str) -> None:
+        with connect(where(server=given)) as api:
+            assert api.where == want
+        with connect(where({"WIDEROW_URL": given})) as api:
+            assert api.where == want
+
+    check("localhost:80", "http://localhost:80")
+    check("10.0.0.7:8080/fleet/", "http://10.0.0.7:8080/fleet")
+    check("[::1]:8080", "http://[::1]:8080")
+    check("fleet.example", "http://fleet.example")
+    check("http://a/", "http://a")
+    check("https://fleet.example:8443/widerow", "https://fleet.example:8443/widerow")
+
+
+def test_what_is_no_address_of_a_server_is_refused_as_misuse() -> None:
+    def check(given: str) -> None:
+        with pytest.raises(Misused, match=r"is no address: give HOST:PORT") as refused, connect(where(server=given)):
+            pass
+        assert refused.value.exit_code == 2
+
+    check("ftp://a")
+    check("rocksdb:telemetry")
+    check("cassandra://a/b")
+    check("localhost:99999")
+    check("localhost:0")
+    check("::1:8080")
+    check("[::1:8080")
+    check(":8080")
+    check("http://")
+    check("local host:80")
+    check("localhost:80?tenant=acme")

@@ -51,7 +51,7 @@ def test_usage_errors_end_with_2_and_one_line_that_says_what_to_do() -> None:
     check("give --server URL", "tenant", "list")
     check("--server and --store", "tenant", "list", "--server", "http://a", "--store", "rocksdb:a")
     check("No such option", "tenant", "list", "--nosuch")
-    check("give http://HOST:PORT", "tenant", "list", "--server", "ftp://a")
+    check("give HOST:PORT", "tenant", "list", "--server", "ftp://a")
 
 
 def test_a_failure_ends_with_1_and_one_line_on_standard_error() -> None:

@@ -13,7 +13,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
-from widerow.cli.failure import Failed
+from widerow.cli.failure import Failed, Misused
+from widerow.model.address import server_url
+from widerow.model.errors import Rejected
 
 if TYPE_CHECKING:  # httpx takes a quarter of a second, which `--help` need not spend
     import httpx
@@ -34,16 +36,17 @@ class Api:
         """What is being run, for the server's audit log."""
 
     @classmethod
-    def of_url(cls, url: str, token: str | None, tenant: str | None) -> Self:
+    def of_url(cls, given: str, token: str | None, tenant: str | None) -> Self:
         import httpx  # noqa: PLC0415
 
-        if not url.startswith(("http://", "https://")):
-            raise Failed(f"server {url!r}: give http://HOST:PORT", code="usage", exit_code=2)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            client = httpx.Client(base_url=url.rstrip("/"), headers=headers, timeout=TIMEOUT_S)
+            url = server_url(given)
+            client = httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT_S)
+        except Rejected as error:
+            raise Misused(str(error)) from None
         except (httpx.InvalidURL, UnicodeError) as error:
-            raise Failed(f"server {url!r}: {error}", code="usage", exit_code=2) from None
+            raise Misused(f"server {given!r}: {error}") from None
         return cls(client, target=url, where=url, tenant=tenant, token=token)
 
     @classmethod

@@ -27,7 +27,8 @@ from widerow.config import Config
 
 _PANEL = "Whom to speak to"
 ServerOption = Annotated[
-    str | None, typer.Option("--server", metavar="URL", help="A server; or WIDEROW_URL.", rich_help_panel=_PANEL)
+    str | None,
+    typer.Option("--server", metavar="URL", help="A server, HOST:PORT or a URL; or WIDEROW_URL.", rich_help_panel=_PANEL),
 ]
 TokenOption = Annotated[
     str | None,

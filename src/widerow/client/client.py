@@ -23,6 +23,7 @@ import pyarrow as pa
 from widerow.client.answers import ARROW, Answer, Written, answer_of, whole
 from widerow.client.connection import Connection, in_path
 from widerow.client.reports import Reports, send_reports
+from widerow.model.address import server_url
 from widerow.model.errors import Rejected
 
 Time: TypeAlias = datetime | str | int
@@ -63,14 +64,15 @@ class Client:
         timeout_s: float = 30,
         write_timeout_s: float = 180,
     ) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise Rejected(f"url {url!r}: give http://HOST:PORT, or open a store with Client.open", code="usage")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            http = httpx.Client(base_url=url.rstrip("/"), headers=headers, timeout=timeout_s)
+            where = server_url(url)
+            http = httpx.Client(base_url=where, headers=headers, timeout=timeout_s)
+        except Rejected as error:
+            raise Rejected(f"{error}; a store is opened with Client.open", code="usage") from None
         except (httpx.InvalidURL, UnicodeError) as error:
-            raise Rejected(f"url {url!r}: {error}", code="usage") from None
-        self._connection = Connection(http, url, tenant, write_timeout_s=write_timeout_s)
+            raise Rejected(f"server {url!r}: {error}", code="usage") from None
+        self._connection = Connection(http, where, tenant, write_timeout_s=write_timeout_s)
 
     @classmethod
     def open(
