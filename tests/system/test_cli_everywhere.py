@@ -92,9 +92,9 @@ def scenario(place: Place, folder: Path) -> None:
 def _tenants(place: Place) -> None:
     place.run("tenant", "create", "acme", "--display-name", "Ümlaut & Co", "--retention", "raw=60d", "--json", keep=False)
     place.run("tenant", "create", "acme", code=1)
-    place.run("tenant", "create", "No Slug", code=1)
+    place.run("tenant", "create", "No Slug", code=2)
     place.run("tenant", "set", "acme", "--limit", "devices=100", "--limit", "writes_per_s=0")
-    place.run("tenant", "set", "acme", "--limit", "nosuch=1", code=1)
+    place.run("tenant", "set", "acme", "--limit", "nosuch=1", code=2)
     tenant = json.loads(place.run("tenant", "show", "acme", "--json", keep=False))
     assert (tenant["limits"]["devices"], tenant["retention"]["raw"]) == (100, "60d")
     assert [t["name"] for t in json.loads(place.run("tenant", "list", "--json", keep=False))] == ["acme"]
@@ -140,7 +140,7 @@ def _devices(place: Place, folder: Path) -> None:
     found = json.loads(place.run("device", "list", "--tenant", "acme", "--tag", "a=b", "--json", keep=False))
     assert [d["name"] for d in found] == [ODD]
     place.run("device", "list", "--tenant", "acme", "--limit", "1")
-    place.run("device", "list", code=1)
+    place.run("device", "list", code=2)
     place.run("device", "delete", "good", "--tenant", "acme", code=2)
     place.run("device", "delete", "good", "--tenant", "acme", "--yes")
     place.run("device", "show", "good", "--tenant", "acme", code=1)
@@ -169,7 +169,7 @@ def _steps(place: Place, folder: Path, device: str, span: tuple[str, ...]) -> No
     best = json.loads(place.run("query", "--all", *force, "--top", "2", "--by", "max", "--json"))
     assert best["top"][0]["value"] >= best["top"][1]["value"]
     assert place.run("query", "--all", *force, "--top", "2").split()[0] == "device"
-    place.run("query", device, *force, "--step", "1x", code=1)
+    place.run("query", device, *force, "--step", "1x", code=2)
 
 
 def _telemetry(place: Place, folder: Path) -> None:
@@ -202,7 +202,7 @@ def _telemetry(place: Place, folder: Path) -> None:
     for command in ("verify", "repair"):  # what is rolled by now depends on who rolls
         checked = json.loads(place.run(command, "--tenant", "acme", "--start", "-1d", "--json", keep=False))
         assert (checked["wrong"], checked["findings"]) == (0, [])
-    place.run("query", device, "--tenant", "acme", "--start", "yesterday", code=1)
+    place.run("query", device, "--tenant", "acme", "--start", "yesterday", code=2)
     _steps(place, folder, device, span)
     latest = json.loads(place.run("latest", device, "--tenant", "acme", "--json"))
     assert {one["device"] for one in latest} == {device}
@@ -236,7 +236,7 @@ def _audit(place: Place) -> None:
     assert {a["outcome"] for a in actions if a["command"] == "widerow tenant set"} == {"done", "field"}
     swaps = [a for a in actions if a["command"] == "widerow device swap" and a["outcome"] == "done"]
     assert [a["about"] for a in swaps] == ["made", "made"]
-    place.run("audit", "--tenant", "acme", "--last", "7x", code=1)
+    place.run("audit", "--tenant", "acme", "--last", "7x", code=2)
     place.run("audit", "--tenant", "acme", "--last", "-7d", code=2)
     assert "widerow device swap" in place.run("audit", "--tenant", "acme", "--limit", "900", keep=False)
 

@@ -1,7 +1,7 @@
 """The client: requests to a server, its answers as plain data, its refusals as `Failed`.
 
 Rule 1: the same requests whether the server is far away, beside us (a Unix socket) or inside this process.
-Rule 2: an operator names the tenant with each request (`?tenant=`); a tenant's token implies it. The session's tenant is
+Rule 2: an operator names the tenant with each request; a tenant's token implies it. The session's tenant is
 sent wherever a tenant's things are asked for.
 """
 
@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
-from widerow.cli.failure import Failed, Misused
+from widerow.cli.failure import STATES, USAGE, Failed, Misused
 from widerow.model.address import server_url
 from widerow.model.errors import Rejected
 
@@ -34,6 +34,8 @@ class Api:
         """The address for programs (a URL or the path of a socket), and for people."""
         self.command = ""
         """What is being run, for the server's audit log."""
+        self.knobs: Mapping[str, str] = {}
+        """What the API calls a thing, and which option of the command it is."""
 
     @classmethod
     def of_url(cls, given: str, token: str | None, tenant: str | None) -> Self:
@@ -113,7 +115,10 @@ class Api:
             headers["Widerow-Command"] = self.command
         if body is not None:
             headers["Content-Type"] = "application/json"
-            content = json.dumps(body, ensure_ascii=False).encode(errors="surrogatepass")
+            try:
+                content = json.dumps(body, ensure_ascii=False, allow_nan=False).encode(errors="surrogatepass")
+            except ValueError:
+                raise Misused("numbers are finite: give neither nan nor inf") from None
         try:
             answer = self._client.request(method, path, params=given, content=content, headers=headers)
         except httpx.ConnectError as error:
@@ -125,7 +130,7 @@ class Api:
         except httpx.HTTPError as error:
             raise Failed(f"{self.where}: {str(error) or type(error).__name__}", code="unreachable") from None
         if not answer.is_success and answer.status_code not in also:
-            raise failure(answer)
+            raise failure(answer, self.knobs)
         return answer
 
     def pages(self, path: str, key: str, **params: Any) -> Iterator[Any]:
@@ -144,14 +149,20 @@ def in_path(name: str) -> str:
     return quote(name, safe="")
 
 
+_KNOBS = {
+    "?tenant=NAME": "--tenant NAME, or WIDEROW_TENANT",
+    " (epoch= is the unit of the times in answers)": "",
+}
+"""What the API's messages call things that have another name on the command line."""
+
 _TODO = {
     "unauthorized": "give a good one with --token or WIDEROW_TOKEN",
     "forbidden": "use a token of another role (see `widerow token create --help`)",
 }
 
 
-def failure(answer: httpx.Response) -> Failed:
-    """What the server said, as an error."""
+def failure(answer: httpx.Response, knobs: Mapping[str, str] | None = None) -> Failed:
+    """What the server said, as an error, in the words of the command line. What no request may say (400) was put wrongly."""
     try:
         said = answer.json()
     except ValueError:
@@ -162,4 +173,8 @@ def failure(answer: httpx.Response) -> Failed:
         said = {}
     code = str(said.get("code") or f"http-{answer.status_code}")
     message = said.get("message") or said.get("reason") or answer.text[:200].strip() or answer.reason_phrase
-    return Failed(str(message), code=code, todo=_TODO.get(code, ""))
+    text = str(message)
+    for theirs, ours in {**_KNOBS, **(knobs or {})}.items():
+        text = text.replace(theirs, ours)
+    exit_code = USAGE if answer.status_code == 400 and code not in STATES else 1
+    return Failed(text, code=code, todo=_TODO.get(code, ""), exit_code=exit_code)

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from widerow.cli import output
-from widerow.cli.failure import Misused
-from widerow.cli.session import Session, client
+from widerow.cli.session import Session, client, duration
 
 AUDIT = "/v1/admin/audit"
 
@@ -28,8 +27,7 @@ def audit(
 
     Example: widerow audit --tenant acme --last 30d
     """
-    if not last or not last[0].isdigit():
-        raise Misused(f"--last {last!r}: give a duration such as 7d")
+    duration("--last", last)
     pages = session.api.pages(AUDIT, "actions", start=f"-{last}", limit=min(limit + 1, 1000))
     # One more than is shown tells whether there are more.
     found = list(islice(pages, limit + 1))

@@ -12,7 +12,7 @@ import typer
 from widerow.cli import output
 from widerow.cli.api import Api
 from widerow.cli.connect import connect, load_config, resolve, store_folder
-from widerow.cli.failure import Failed, Misused
+from widerow.cli.failure import Failed, Misused, as_misuse
 from widerow.cli.session import ConfigOption, JsonOption, StoreOption
 from widerow.model.errors import Corrupt
 
@@ -157,7 +157,8 @@ def restore(
     from widerow.backup.restore import restore as restore_backup  # noqa: PLC0415
     from widerow.model.times import SystemClock, format_time  # noqa: PLC0415
 
-    target = store_folder(store)
+    with as_misuse():
+        target = store_folder(store)
     if target is None:
         raise Misused(f"{store} is not an embedded store, which this command is for", todo=f"see {_GUIDE}")
     backups = BackupFolder(source.absolute())

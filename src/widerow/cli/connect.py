@@ -21,8 +21,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from widerow.cli.api import Api
-from widerow.cli.failure import Failed, Misused
+from widerow.cli.failure import Failed, Misused, as_misuse
 from widerow.config import Config, load
+from widerow.model.address import check_brokers, mqtt_url
 from widerow.model.store import Embedded, InMemory, is_made, parse_store
 from widerow.server.sockets import SOCKET, is_served, reachable
 
@@ -54,7 +55,7 @@ def resolve(
         server = env.get("WIDEROW_URL") or None
         # A token alone says that a server is meant.
         store = None if server or token else env.get("WIDEROW_STORE") or None
-    settings = load(_config_file(config, env), env)
+    settings = _settings(config, env)
     if server is not None:
         return Where(server=server, token=token or env.get("WIDEROW_TOKEN") or None, config=settings)
     if token is not None:
@@ -66,6 +67,8 @@ def resolve(
                 todo="give --server URL with --token, or --store rocksdb:PATH (or set WIDEROW_URL, WIDEROW_STORE)",
             )
         store = settings.store.url
+    with as_misuse():
+        parse_store(store)
     return Where(store=store, config=replace(settings, store=replace(settings.store, url=store)))
 
 
@@ -79,13 +82,19 @@ def configuration(
     mqtt: str | None = None,
 ) -> Config:
     """The configuration of a process that serves: file, environment, then options."""
-    settings = load(_config_file(config, os.environ), os.environ)
+    settings = load_config(config)
     store = store or os.environ.get("WIDEROW_STORE") or settings.store.url
     http = replace(
         settings.http,
         host=settings.http.host if host is None else host,
         port=settings.http.port if port is None else port,
     )
+    with as_misuse():
+        parse_store(store)
+        if brokers:
+            check_brokers(brokers)
+        if mqtt:
+            mqtt_url(mqtt)
     kafka = replace(settings.kafka, brokers=settings.kafka.brokers if brokers is None else brokers)
     broker = replace(settings.mqtt, url=settings.mqtt.url if mqtt is None else mqtt)
     return replace(settings, store=replace(settings.store, url=store), http=http, kafka=kafka, mqtt=broker)
@@ -93,12 +102,14 @@ def configuration(
 
 def load_config(config: Path | None) -> Config:
     """The configuration of a file and the environment."""
-    return load(_config_file(config, os.environ), os.environ)
+    return _settings(config, os.environ)
 
 
-def _config_file(given: Path | None, environment: Mapping[str, str]) -> Path | None:
+def _settings(given: Path | None, environment: Mapping[str, str]) -> Config:
+    if given is not None and not given.is_file():
+        raise Misused(f"--config {given}: there is no such file")
     named = environment.get("WIDEROW_CONFIG")
-    return given or (Path(named) if named else None)
+    return load(given or (Path(named) if named else None), environment)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import typer
 
 from widerow.cli import output
 from widerow.cli.api import in_path
-from widerow.cli.failure import Failed, Misused
+from widerow.cli.failure import STATES, USAGE, Failed, Misused
 from widerow.cli.inventory import read_inventory
 from widerow.cli.session import Session, YesOption, client, confirm, pairs
 
@@ -19,6 +19,12 @@ app = typer.Typer(help="Devices: who reports.", no_args_is_help=True)
 DEVICES = "/v1/devices"
 BULK = 1000
 """Devices of one request of an import."""
+
+_KNOBS = {
+    "profile.reports_per_s": "--rate",
+    "profile.max_reports_per_s": "--max-rate",
+    "profile.metrics_per_report": "--metrics-per-report",
+}
 
 Id = Annotated[str, typer.Argument(metavar="DEVICE", help="Its name, as it reports itself.", show_default=False)]
 TypeOption = Annotated[str | None, typer.Option("--type", metavar="TEXT", help="Devices of this type.")]
@@ -103,9 +109,13 @@ def set_(
     untag: Annotated[
         list[str] | None, typer.Option("--untag", metavar="NAME", help="Remove a tag. Can be given several times.")
     ] = None,
-    rate: Annotated[float | None, typer.Option("--rate", help="Reports per second it usually sends.")] = None,
-    max_rate: Annotated[float | None, typer.Option("--max-rate", help="Reports per second it may send; 0: any.")] = None,
-    metrics: Annotated[int | None, typer.Option("--metrics-per-report", help="Values a report has; 0: not known.")] = None,
+    rate: Annotated[float | None, typer.Option("--rate", min=0, help="Reports per second it usually sends.")] = None,
+    max_rate: Annotated[
+        float | None, typer.Option("--max-rate", min=0, help="Reports per second it may send; 0: any.")
+    ] = None,
+    metrics: Annotated[
+        int | None, typer.Option("--metrics-per-report", min=0, help="Values a report has; 0: not known.")
+    ] = None,
     create: Annotated[
         bool, typer.Option("--create", help="Register the device if it is not known.", show_default=False)
     ] = False,
@@ -125,13 +135,17 @@ def set_(
         form["profile"] = profile
     if not form and not create:
         raise Misused("nothing to change is given", todo="see widerow device set --help")
+    session.api.knobs = _KNOBS
     path = f"{DEVICES}/{in_path(device)}"
     try:
         changed = session.api.patch(path, form)
     except Failed as error:
         if error.code != "not-found" or not create:
             raise
-        _check_bulk(_send_bulk(session, [{"name": device, **form}]))
+        (made,) = _send_bulk(session, [{"name": device, **form}])
+        if made["outcome"] == "refused":
+            wrong = USAGE if made["code"] not in STATES else 1
+            raise Failed(made["reason"], code=made["code"], exit_code=wrong) from None
         changed = session.api.get(path)
     session.done(changed, f"device {device} is set")
 

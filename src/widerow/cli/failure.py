@@ -5,10 +5,16 @@ Rule: whoever uses the command line never sees a traceback for something they ca
 
 from __future__ import annotations
 
-from widerow.model.errors import WiderowError
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from widerow.model.errors import ConfigError, Rejected, WiderowError
 
 USAGE = 2
 """The exit code for a command that was put wrongly; 1 is for one that was understood and failed."""
+
+STATES = ("device-limit",)
+"""Codes of requests that were put well, and came at the wrong time."""
 
 
 class Failed(WiderowError):
@@ -32,3 +38,12 @@ class Misused(Failed):
 
     def __init__(self, message: str, *, todo: str = "") -> None:
         super().__init__(message, todo=todo, exit_code=USAGE)
+
+
+@contextmanager
+def as_misuse(option: str = "") -> Iterator[None]:
+    """What cannot be read in here came from the command line: it was put wrongly. `option`: where it stood."""
+    try:
+        yield
+    except (Rejected, ConfigError) as error:
+        raise Failed(f"{option}: {error}" if option else str(error), code=error.code, exit_code=USAGE) from None

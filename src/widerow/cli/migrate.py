@@ -12,8 +12,8 @@ import typer
 
 from widerow.cli import output
 from widerow.cli.connect import load_config, store_exists
-from widerow.cli.failure import Failed, Misused
-from widerow.model.store import is_shared
+from widerow.cli.failure import Failed, Misused, as_misuse
+from widerow.model.store import is_shared, parse_store
 
 if TYPE_CHECKING:
     from widerow.engine.port import Engine
@@ -48,9 +48,12 @@ def migrate(
 
     if source == target:
         raise Misused("FROM and TO are the same store")
-    if not store_exists(source):
+    with as_misuse():
+        exists, settings = store_exists(source), load_config(config)
+        parse_store(target)
+    if not exists:
         raise Failed(f"there is no store at {source}", code="no-store", todo="check the URL")
-    settings, clock = load_config(config), SystemClock()
+    clock = SystemClock()
     with ExitStack() as stack:
 
         def opened(url: str) -> Engine:

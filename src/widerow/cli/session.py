@@ -22,8 +22,9 @@ import typer
 from widerow.cli import output
 from widerow.cli.api import Api
 from widerow.cli.connect import connect, resolve
-from widerow.cli.failure import Failed, Misused
+from widerow.cli.failure import Failed, Misused, as_misuse
 from widerow.config import Config
+from widerow.model.times import parse_duration
 
 _PANEL = "Whom to speak to"
 ServerOption = Annotated[
@@ -128,7 +129,8 @@ def _with_session(
         where = resolve(**chosen)
         with connect(where, tenant=of_tenant, creates=creates, writes=writes) as api:
             api.command = ctx.command_path
-            command(Session(api, as_json, where.config), **given)
+            with as_misuse():
+                command(Session(api, as_json, where.config), **given)
 
     # typer reads options from a signature: the command's own without the session, then the shared ones.
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
@@ -155,6 +157,12 @@ def confirm(what: str, *, yes: bool) -> None:
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise Failed("nothing was changed", code="cancelled")
+
+
+def duration(option: str, text: str) -> int:
+    """How long, in microseconds: `7d`."""
+    with as_misuse(option):
+        return parse_duration(text)
 
 
 def pairs(values: list[str] | None, option: str) -> dict[str, str]:

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from widerow.cli import output
-from widerow.cli.failure import Failed, Misused
-from widerow.cli.session import Session, writing_client
+from widerow.cli.api import Api
+from widerow.cli.failure import Failed, Misused, as_misuse
+from widerow.cli.session import Session, duration, writing_client
 from widerow.model.times import MS, SECOND, SystemClock, bucket_start, format_time, parse_duration, parse_time
 
 if TYPE_CHECKING:  # NumPy and Arrow are behind these
@@ -98,10 +99,15 @@ def simulate(
     from widerow.simulate.fleet import Fleet  # noqa: PLC0415
     from widerow.simulate.kinds import FLEETS  # noqa: PLC0415
 
+    for option, value in (("--rate", rate), ("--seconds", seconds)):
+        if value is not None and not math.isfinite(value):
+            raise Misused(f"{option} {value}: give a number")
     if seconds is None and count is None:
         seconds = 10.0
     if interval is not None:
-        interval_us = parse_duration(interval)
+        interval_us = duration("--interval", interval)
+        if interval_us < MS:
+            raise Misused(f"--interval {interval}: give 1ms or more")
     else:
         interval_us = max(MS, round(SECOND * devices / rate)) if rate else FLAT_OUT_INTERVAL_US
     known = count if count is not None or not (rate and seconds) else math.ceil(rate * seconds)
@@ -136,7 +142,8 @@ def simulate(
 def _start_us(start: str | None, rate: float, count: int | None, devices: int, interval_us: int) -> int:
     now_us = SystemClock().now_us()
     if start is not None:
-        return parse_time(start, now_us)
+        with as_misuse("--start"):
+            return parse_time(start, now_us)
     now_us = bucket_start(now_us, SECOND)
     if rate:
         return now_us
@@ -149,11 +156,11 @@ def _start_us(start: str | None, rate: float, count: int | None, devices: int, i
 def write_token(session: Session) -> Iterator[str]:
     """A token to write with. An operator makes one for the tenant, and revokes it afterwards; a writer has one."""
     api = session.api
-    if api.token is not None and api.tenant is None:
+    if api.tenant is None:
+        if api.token is None or _is_operator(api):
+            raise Misused("whose reports shall these be?", todo="give --tenant NAME")
         yield api.token
         return
-    if api.tenant is None:
-        raise Misused("whose reports shall these be?", todo="give --tenant NAME")
     form = {"role": "write", "tenant": api.tenant, "description": "widerow simulate", "expires": _tomorrow()}
     try:
         made = api.post("/v1/admin/tokens", form)
@@ -166,6 +173,16 @@ def write_token(session: Session) -> Iterator[str]:
         yield made["token"]
     finally:
         api.delete(f"/v1/admin/tokens/{made['id']}")
+
+
+def _is_operator(api: Api) -> bool:
+    try:
+        api.get("/v1/admin/tenants")
+    except Failed as error:
+        if error.code != "forbidden":
+            raise
+        return False
+    return True
 
 
 def _tomorrow() -> str:

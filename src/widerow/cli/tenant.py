@@ -16,6 +16,16 @@ from widerow.cli.tenant_whatif import whatif
 app = typer.Typer(help="Tenants: who owns devices, limits, retention and tokens.", no_args_is_help=True)
 
 TENANTS = "/v1/admin/tenants"
+_KNOBS = {
+    "limits.": "--limit ",
+    "limit_modes.": "--mode ",
+    "hot_steps.": "--hot ",
+    "retention.": "--retention ",
+    "row_attributes": "--row-attributes",
+    "device_tags": "--device-tags",
+    "attribute_tags": "--attribute-tags",
+    "display_name": "--display-name",
+}
 
 Name = Annotated[str, typer.Argument(metavar="TENANT", help="Its name: a-z, 0-9 and -.", show_default=False)]
 DisplayName = Annotated[str | None, typer.Option("--display-name", metavar="TEXT", help="The name for people.")]
@@ -27,20 +37,23 @@ LimitOptions = Annotated[
         help="Any limit by its name, as show gives them; 0 for no limit. Can be given several times.",
     ),
 ]
-WritesPerS = Annotated[int | None, typer.Option("--writes-per-s", metavar="N", help="Reports a second; 0: any number.")]
+WritesPerS = Annotated[
+    int | None, typer.Option("--writes-per-s", min=0, metavar="N", help="Reports a second; 0: any number.")
+]
 Burst = Annotated[
     int | None,
-    typer.Option("--writes-burst", metavar="N", help="Reports at once; 0: what ten seconds at --writes-per-s bring."),
+    typer.Option("--writes-burst", min=0, metavar="N", help="Reports at once; 0: what ten seconds at --writes-per-s bring."),
 ]
-StorageBytes = Annotated[int | None, typer.Option("--storage-bytes", metavar="N", help="Bytes kept; 0: any number.")]
-DeviceCount = Annotated[int | None, typer.Option("--devices", metavar="N", help="Devices registered; 0: any number.")]
+StorageBytes = Annotated[int | None, typer.Option("--storage-bytes", min=0, metavar="N", help="Bytes kept; 0: any number.")]
+DeviceCount = Annotated[int | None, typer.Option("--devices", min=0, metavar="N", help="Devices registered; 0: any number.")]
 SeriesCount = Annotated[
-    int | None, typer.Option("--series", metavar="N", help="Pairs of a device and a metric; 0: any number.")
+    int | None, typer.Option("--series", min=0, metavar="N", help="Pairs of a device and a metric; 0: any number.")
 ]
 QueryCost = Annotated[
     int | None,
     typer.Option(
         "--query-cost-per-s",
+        min=0,
         metavar="N",
         help="Rows a second that all its questions together may read, in each process that answers; 0: any number.",
     ),
@@ -49,6 +62,7 @@ QueryBurst = Annotated[
     int | None,
     typer.Option(
         "--query-cost-burst",
+        min=0,
         metavar="N",
         help="Rows that they may read at once; 0: what ten seconds at --query-cost-per-s allow.",
     ),
@@ -152,6 +166,7 @@ def create(
     }
     lists = {"row_attributes": row_attributes, "device_tags": device_tags, "attribute_tags": attribute_tags}
     form = {"name": name, **_form(display_name, limit, named, mode, hot, retention, registers_devices, lists)}
+    session.api.knobs = _KNOBS
     made = session.api.post(TENANTS, form)
     session.done(made, f"tenant {name} is made; next: widerow token create {name} --role write")
 
@@ -216,10 +231,11 @@ def set_(
     form = _form(display_name, limit, named, mode, hot, retention, registers_devices, lists)
     if not form:
         raise Misused("nothing to change is given", todo="see widerow tenant set --help")
+    session.api.knobs = _KNOBS
     path = f"{TENANTS}/{in_path(name)}"
     answer = session.api.send("PATCH", path, body=form, params={"confirm": "true"} if yes else None, also=(409,))
     if answer.status_code == 409:
-        said = failure(answer)
+        said = failure(answer, _KNOBS)
         if said.code != "confirmation-needed":
             raise said
         _draw_goes(answer.json()["error"]["goes"])

@@ -8,10 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from widerow.cli import output
-from widerow.cli.failure import Misused
-from widerow.cli.session import Session, operator_question
-from widerow.model.errors import Rejected
-from widerow.model.times import DAY, parse_duration
+from widerow.cli.session import Session, duration, operator_question
+from widerow.model.times import DAY
 
 _SHORT_US = 2 * DAY
 """Up to here steps are hours, unless it is said."""
@@ -37,10 +35,7 @@ def usage(
 
     Example: widerow tenant usage acme --last 30d --json
     """
-    try:
-        last_us = parse_duration(last)
-    except Rejected as error:
-        raise Misused(f"--last: {error}") from None
+    last_us = duration("--last", last)
     step = step or (Step.HOUR if last_us <= _SHORT_US else Step.DAY)
     session.show(session.api.get("/v1/usage", tenant=name, start=f"-{last}", step=step.value), _draw)
 

@@ -10,8 +10,8 @@ import typer
 from widerow.cli import output
 from widerow.cli.api import in_path
 from widerow.cli.failure import Misused
-from widerow.cli.session import Session, operator_client
-from widerow.model.times import SystemClock, format_time, parse_duration
+from widerow.cli.session import Session, duration, operator_client
+from widerow.model.times import SystemClock, format_time
 
 app = typer.Typer(help="Tokens: who may do what.", no_args_is_help=True)
 
@@ -72,7 +72,7 @@ def create(
         if device is not None:
             form["device"] = device
     if expires is not None:
-        form["expires"] = format_time(SystemClock().now_us() + parse_duration(expires))
+        form["expires"] = format_time(SystemClock().now_us() + duration("--expires", expires))
     made = session.api.post(TOKENS, form)
     if session.as_json:
         output.emit_json(made)

@@ -20,6 +20,7 @@ from widerow.model.errors import ConfigError
 
 _REMAINS = re.compile(r"\d+\.(sst|log)|MANIFEST-\d+|IDENTITY")
 KNOWN = "rocksdb:PATH, cassandra://HOST/KEYSPACE, bigtable://PROJECT/INSTANCE/PREFIX or memory:"
+CONSISTENCIES = ("ONE", "TWO", "THREE", "LOCAL_ONE", "QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "ALL")
 RESTORING = "RESTORING"
 """A file in the folder of an embedded store: a backup is being restored into it, and nobody may open it."""
 
@@ -106,12 +107,15 @@ def _cassandra(url: str, place: str, options: dict[str, str]) -> OnCassandra:
         raise ConfigError("store: credentials are given by cassandra.username and cassandra.password, not in the URL")
     if not all(hosts) or not hosts or not keyspace.isidentifier() or keyspace != keyspace.lower() or len(ports) > 1:
         raise ConfigError(f"store {url!r}: give cassandra://HOST[:PORT][,HOST...]/keyspace, with one port for all hosts")
+    consistency = (options.pop("consistency", "") or "LOCAL_QUORUM").upper()
+    if consistency not in CONSISTENCIES:
+        raise ConfigError(f"store {url!r}: consistency is one of {', '.join(CONSISTENCIES)}")
     return OnCassandra(
         tuple(hosts),
         _whole(url, "port", next(iter(ports), "9042"), 65535),
         keyspace,
         options.pop("dc", "") or "datacenter1",
-        (options.pop("consistency", "") or "LOCAL_QUORUM").upper(),
+        consistency,
         _whole(url, "replication", options.pop("replication", "1"), 100),
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 from widerow.catalog.forms import shown_time
 from widerow.ingest.replay import MOST_AT_ONCE, Replayed
 from widerow.model.errors import Rejected, WiderowError
-from widerow.model.times import format_time, parse_time
+from widerow.model.times import TimeSpan, format_time, parse_time
 from widerow.pipeline.letter import Filed, is_id
 from widerow.server.admin import text_in, time_in
 from widerow.server.call import Answer, Call, json_answer, list_answer
@@ -118,7 +118,10 @@ def _matching(call: Call, tenant: str, code: str, before: str = "") -> Iterator[
 def _span(call: Call) -> tuple[int, int | None]:
     now_us = call.service.clock.now_us()
     since, until = call.query.text("since"), call.query.text("until")
-    return parse_time(since, now_us) if since else 0, parse_time(until, now_us) if until else None
+    start_us, stop_us = parse_time(since, now_us) if since else 0, parse_time(until, now_us) if until else None
+    if stop_us is not None:
+        TimeSpan(start_us, stop_us)
+    return start_us, stop_us
 
 
 def _check_meant(given: object, *, everything: object) -> None:

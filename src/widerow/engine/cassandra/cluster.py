@@ -99,15 +99,10 @@ class Connection:
     def __init__(self, settings: CassandraSettings) -> None:
         self.settings = settings
         logging.getLogger("cassandra.cluster").addFilter(_BRIEF)
-        try:
-            consistency = ConsistencyLevel.name_to_value[settings.consistency.upper()]
-        except KeyError:
-            known = ", ".join(sorted(ConsistencyLevel.name_to_value))
-            raise ConfigError(f"consistency {settings.consistency!r} is not known: one of {known}") from None
         profile = ExecutionProfile(
             load_balancing_policy=TokenAwarePolicy(DCAwareRoundRobinPolicy(local_dc=settings.dc)),
             retry_policy=AskAgain(),
-            consistency_level=consistency,
+            consistency_level=ConsistencyLevel.name_to_value[settings.consistency],
             serial_consistency_level=ConsistencyLevel.LOCAL_SERIAL,
             request_timeout=settings.timeout_s,
             row_factory=tuple_factory,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 import ssl
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from widerow.codec.mqtt.packets import Subscription
 from widerow.config import Mqtt
 from widerow.ingest.mqtt.connection import ClientSettings
 from widerow.ingest.mqtt.topics import Template, require_distinct
+from widerow.model.address import mqtt_url
 from widerow.model.errors import ConfigError
 from widerow.model.lane import Lane
 
@@ -42,15 +43,7 @@ def client_settings(
     subscription gets no retained messages, and two gateways that share a device's messages could store `online` and
     `offline` in the wrong order.
     """
-    try:
-        url = urlsplit(config.url)
-        port = url.port
-    except ValueError as error:
-        raise ConfigError(f"mqtt.url cannot be read: {error}") from None
-    if url.scheme not in _PORTS or not url.hostname or url.path.strip("/") or url.query:
-        raise ConfigError(
-            f"mqtt.url is of {url.scheme!r} and {url.hostname!r}: give mqtt://[USER@]HOST[:PORT], or mqtts:// for TLS"
-        )
+    url = mqtt_url(config.url)
     if set(config.group) & set("/+#\0"):
         raise ConfigError(f"mqtt.group is {config.group!r}: give a name without / + #")
     username = config.username or unquote(url.username or "")
@@ -61,8 +54,8 @@ def client_settings(
     if status is not None:
         subscriptions.append(Subscription(status.filter(), retain_handling=_IF_NEW))
     return ClientSettings(
-        host=url.hostname,
-        port=port or _PORTS[url.scheme],
+        host=url.hostname or "",
+        port=url.port or _PORTS[url.scheme],
         client_id=(config.client_id or "widerow-{host}").replace("{host}", socket.gethostname()) + _BEHIND[lane],
         subscriptions=subscriptions,
         username=username or None,
