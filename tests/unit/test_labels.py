@@ -55,7 +55,7 @@ def test_selectors_hold_what_one_of_them_means() -> None:
 
 @given(TEXTS, TEXTS, TEXTS)
 def test_the_stem_of_a_selector_begins_the_names_of_its_variants(name: str, label: str, value: str) -> None:
-    assert labelled(name, {label: value}).startswith(Selector(name, name, {}).stem)
+    assert labelled(name, {label: value}).startswith(Selector.of(labelled(name, {})).stem)
 
 
 def test_commas_inside_braces_part_no_names() -> None:

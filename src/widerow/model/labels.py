@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from types import MappingProxyType
 
 from widerow.model.errors import Rejected
@@ -36,8 +37,11 @@ def labelled(name: str, labels: Labels) -> str:
 @lru_cache(4096)  # a fleet has few names, and every chunk that is read brings them again
 def parted(stored: str) -> tuple[str, Labels]:
     """The plain name and the labels of a stored name."""
-    name, labels = _read(stored)
-    return (name, MappingProxyType(labels)) if labelled(name, labels) == stored else (stored, _NO_LABELS)
+    name, pairs = _read(stored)
+    # What is escaped, and how, the pattern has checked; the order of texts is that of their bytes.
+    if all(before < after for (before, _), (after, _) in pairwise(pairs)):
+        return name, MappingProxyType(dict(pairs))
+    return stored, _NO_LABELS
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +51,19 @@ class Selector:
     text: str
     name: str
     labels: Labels
+    stem: str
+    """The stored names of variants with labels begin with this."""
 
     @classmethod
     def of(cls, text: str) -> Selector:
         """`disk_used` means all its variants, `disk_used{path=/}` those with that label, in any order of labels."""
-        return cls(text, *_read(text))
-
-    @property
-    def stem(self) -> str:
-        """The stored names of variants with labels begin with this."""
-        return _escaped(self.name) + "{"
+        name, pairs = _read(text)
+        return cls(text, name, dict(pairs), _escaped(name) + "{")
 
     def means(self, stored: str) -> bool:
         if stored == self.text:  # also a name that only looks labelled, such as `x{b=1,a=2}`
             return True
-        name, labels = parted(stored)
-        return name == self.name and self.labels.items() <= labels.items()
+        return stored.startswith(self.stem) and bool(labels := parted(stored)[1]) and self.labels.items() <= labels.items()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +115,11 @@ def _cut(text: str) -> Iterator[str]:
     yield text[start:]
 
 
-def _read(text: str) -> tuple[str, dict[str, str]]:
+def _read(text: str) -> tuple[str, list[tuple[str, str]]]:
     found = _LABELLED.fullmatch(text)
     if found is None:
-        return text, {}
-    return _plain(found[1]), {_plain(label): _plain(value) for label, value in _LABEL.findall(found[2])}
+        return text, []
+    return _plain(found[1]), [(_plain(label), _plain(value)) for label, value in _LABEL.findall(found[2])]
 
 
 def _escaped(text: str) -> str:
@@ -126,4 +127,4 @@ def _escaped(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return _ESCAPED.sub(r"\1", text)
+    return _ESCAPED.sub(r"\1", text) if "\\" in text else text
