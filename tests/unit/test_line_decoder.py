@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
 from time import thread_time
@@ -10,8 +11,10 @@ import pytest
 
 from reference.line import Row, decode, rows_of
 from widerow.codec.line import LineDecoder, LineDecoders, LineNaming, warm_up
+from widerow.codec.line.memory import Memory
 from widerow.model.batch import CellKind, Report, reports_of
 from widerow.model.errors import REFUSAL_CODES, ConfigError, Rejected
+from widerow.model.labels import labelled
 from widerow.model.tenant import Tenant
 from widerow.model.times import MAX_TIME_US
 
@@ -270,6 +273,35 @@ def test_tenants_that_name_alike_share_a_decoder_and_there_are_eight_at_most() -
     decoders.of(tenants[8])
     assert decoders.of(tenants[1]) is first[1]
     assert decoders.of(tenants[0]) is not first[0]
+
+
+def test_twenty_tenants_that_name_differently_keep_eight_decoders_and_one_memory() -> None:
+    def held(kind: type) -> int:
+        gc.collect()
+        return sum(type(one) is kind for one in gc.get_objects())
+
+    before = {kind: held(kind) for kind in (LineDecoder, Memory)}
+    decoders = LineDecoders(capacity=64)
+    tenants = [Tenant(name=f"t{i}", attribute_tags=(f"a{i}",), device_tags=("d", "e")[i % 2 :]) for i in range(20)]
+    tags = "".join(f",a{i}=x" for i in range(20))
+    wrong: list[Report] = []
+
+    def send(first: int) -> None:
+        for n in range(60):
+            i = (7 * n + first) % 20
+            body = f"m,d=one,e=two{tags} f={n} 1000".encode()
+            (report,) = reports_of(decoders.of(tenants[i]).decode(body, now_us=0, version_us=0).batch)
+            labels = {f"a{k}": "x" for k in range(20) if k != i} | ({"d": "one"} if i % 2 else {"e": "two"})
+            if report != Report("two" if i % 2 else "one", 1, {labelled("m_f", labels): float(n)}, {f"a{i}": "x"}):
+                wrong.append(report)
+
+    threads = [threading.Thread(target=send, args=(first,)) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert {kind: held(kind) - count for kind, count in before.items()} == {LineDecoder: 8, Memory: 1}
 
 
 def test_a_wrong_naming_does_not_start() -> None:
