@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -157,3 +159,31 @@ def test_what_is_stored_is_found_when_the_catalogue_is_full(site: Site, monkeypa
         ("h0", "many_v", 50),
         ("h1", "many_v", 50),
     ]
+
+
+def test_the_tag_of_simulated_trucks_is_a_label_until_the_tenant_lists_it_as_an_attribute(site: Site) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md").read_text()
+    listed, simulate = re.findall(
+        r"^widerow (tenant set .*trailer|simulate .*--kind trucks .*--count 1000)$", page, re.MULTILINE
+    )
+
+    def commanded(command: str) -> None:
+        told = CliRunner().invoke(app, [*command.split(), "--server", site.url, "--token", site.token(Role.OPERATOR)])
+        assert told.exit_code == 0, told.output
+
+    def trucks() -> tuple[set[str], list[dict[str, str] | None]]:
+        answer = site.client(Role.READ).get("/v1/fleet/latest", params={"metrics": "truck_velocity"}).json()
+        names = {one["metric"] for one in answer["series"] if one["device"] == "truck-000001"}
+        asked = {"metrics": "truck_velocity", "start": "-30d", "tags": "true"}
+        (first, *_) = site.client(Role.READ).get("/v1/devices/truck-000001/series", params=asked).json()["series"]
+        return names, [point[2] for point in first["points"]]
+
+    commanded(simulate)
+    names, tags = trucks()
+    assert names == {f"truck_velocity{{trailer={name.partition('trailer=')[2]}" for name in names} != {"truck_velocity"}
+    assert set(map(bool, tags)) == {False}
+    commanded(listed)
+    commanded(simulate)
+    names, tags = trucks()
+    assert "truck_velocity" in names
+    assert all(tag is not None and list(tag) == ["trailer"] for tag in tags)

@@ -15,6 +15,7 @@ from widerow.model.batch import Batch, Report, batch_of, reports_of
 from widerow.simulate.encode import FORMATS
 from widerow.simulate.fleet import Fleet
 
+TRUCKS = Fleet(5, 40, start_us=1_760_000_000_000_000, kinds=("truck",))
 FLEET = Fleet(11, 300, start_us=1_760_000_000_000_000, duplicates=0.05, out_of_order=0.05)
 ODD = [
     Report("Halle 3/Presse #7", 1_760_000_000_000_001, {"a b": 0.1, "x=y": 5e-324, "q,r": 'say "no"\\'}, {"t,1": "a = b"}),
@@ -22,7 +23,7 @@ ODD = [
     Report("Öl;ß", 3, {"state": "läuft\nnicht", "w": 123456789.123}, {"x": "ü", "y": "1"}),
 ]
 NOW_US = 1_760_000_100_000_000
-ATTRIBUTES = LineNaming(attribute_tags=("tool", "t,1", "b", "x", "y"))
+ATTRIBUTES = LineNaming(attribute_tags=("tool", "trailer", "t,1", "b", "x", "y"))
 
 
 def decode(name: str, body: bytes) -> Decoded:
@@ -34,7 +35,10 @@ def decode(name: str, body: bytes) -> Decoded:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize(("batch", "types"), [(FLEET.batch(30), FLEET.types()), (batch_of(ODD), ["a b", "c,d", "e"])])
+@pytest.mark.parametrize(
+    ("batch", "types"),
+    [(FLEET.batch(30), FLEET.types()), (TRUCKS.batch(9), TRUCKS.types()), (batch_of(ODD), ["a b", "c,d", "e"])],
+)
 def test_bodies_read_back(name: str, batch: Batch, types: list[str]) -> None:
     decoded = decode(name, FORMATS[name].encode(batch, types))
     assert decoded.refusals == ()

@@ -88,6 +88,8 @@ def simulate(
     """Send the reports of a simulated fleet, and say how that went.
 
     At a rate, latency counts from when a request was due, so that a server that stalls is charged for what had to wait.
+    Reports of presses have a tag tool, those of trucks a tag trailer. In line protocol these are labels of the metrics,
+    unless the tenant lists them as attributes: widerow tenant set acme --attribute-tags tool,trailer
 
     Example: widerow simulate --tenant acme --devices 1000 --rate 500 --seconds 60
 

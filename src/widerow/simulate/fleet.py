@@ -30,8 +30,6 @@ MAX_DELAY = 5
 """How many ticks late a report can be."""
 EVERYONE = slice(None)
 
-_TOOL_TICKS = 4320
-"""A tool stays in its machine for 12 hours at a report each 10 s."""
 _HALLS = 7
 
 
@@ -67,9 +65,9 @@ class Fleet:
         self.names = Names.of(device_name(self._kind(i), i) for i in range(devices))
         self._metrics = {name: i for i, name in enumerate(dict.fromkeys(_cell_names(self.kinds)))}
         self._metric_names = Names.of(self._metrics)
-        tools = (f"T-{n:02d}" for n in range(max(kind.tools for kind in self.kinds)))
+        fitted = [text for kind in self.kinds if kind.fitting for text in kind.fitting.texts]
         said = [text for kind in self.kinds if kind.condition for text in kind.condition.texts]
-        self._text_codes = {text: code for code, text in enumerate(dict.fromkeys([*said, *tools]))}
+        self._text_codes = {text: code for code, text in enumerate(dict.fromkeys([*said, *fitted]))}
         self._texts = Names.of(self._text_codes)
 
     def batch(self, tick: int, devices: slice = EVERYONE) -> Batch:
@@ -180,7 +178,7 @@ class Fleet:
         return Cells(offsets, self._metric_names, name, cell_kind, number, self._texts, text)
 
     def _block(self, kind: Kind, draw: Draw) -> _Block:
-        """The cells of reports of one kind: numbers first, then the state or status, then the tool."""
+        """The cells of reports of one kind: numbers first, then the state or status, then the tag of what it carries."""
         names = [name for name, _ in _cells_of(kind)]
         shape = (len(draw.tick), len(names))
         number, text, told = np.full(shape, np.nan), np.full(shape, -1, np.int32), np.ones(shape, np.bool_)
@@ -191,9 +189,8 @@ class Fleet:
             text[:, column] = self._text_codes[kind.condition.texts[0]] + kind.condition.code(draw)
             told[:, column] = kind.condition.told(draw)
             column += 1
-        if kind.tools:
-            tool = draw.chance(stream_of("tool"), draw.tick // _TOOL_TICKS) * kind.tools
-            text[:, column] = self._text_codes["T-00"] + tool.astype(np.int32)
+        if kind.fitting:
+            text[:, column] = self._text_codes[kind.fitting.texts[0]] + kind.fitting.code(draw)
         kinds = np.array([cell for _, cell in _cells_of(kind)], np.uint8)
         return _Block(np.array([self._metrics[n] for n in names], np.int32), kinds, number, text, told)
 
@@ -239,8 +236,8 @@ def _cells_of(kind: Kind) -> list[tuple[str, CellKind]]:
     cells = [(metric.name, CellKind.NUMBER) for metric in kind.metrics]
     if kind.condition:
         cells.append((kind.condition.name, CellKind.TEXT))
-    if kind.tools:
-        cells.append(("tool", CellKind.TAG))
+    if kind.fitting:
+        cells.append((kind.fitting.tag, CellKind.TAG))
     return cells
 
 

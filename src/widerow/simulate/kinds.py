@@ -184,6 +184,19 @@ STATUS = Condition(name="status", texts=STATUSES, code=lambda draw: draw.journey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fitting:
+    """Something that a device carries for 4,320 ticks, 12 hours at a report each 10 s. A tag of its reports names it."""
+
+    tag: str
+    texts: tuple[str, ...]
+    ticks = 4320
+
+    def code(self, draw: Draw) -> Ints:
+        """Codes into the texts."""
+        return (draw.chance(stream_of(self.tag), draw.tick // self.ticks) * len(self.texts)).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """A type of machine or vehicle: what it reports and what it is called on the floor."""
 
@@ -191,8 +204,7 @@ class Kind:
     german: str
     metrics: tuple[Numeric, ...]
     condition: Condition | None = STATE
-    tools: int = 0
-    """With how many tools it can be fitted; the tag `tool` says which."""
+    fitting: Fitting | None = None
 
 
 def _temperature(name: str, base: float, walk: float, at_rest: float | None = None) -> Gauge:
@@ -204,7 +216,7 @@ def _temperature(name: str, base: float, walk: float, at_rest: float | None = No
 PRESS = Kind(
     name="press",
     german="Presse",
-    tools=24,
+    fitting=Fitting(tag="tool", texts=tuple(f"T-{n:02d}" for n in range(24))),
     metrics=(
         Gauge(name="force", unit="kN", base=850, spread=300, walk=60, jitter=20, decimals=1, low=0, at_rest=0),
         Gauge(name="stroke_rate", unit="1/min", base=24, spread=8, walk=3, jitter=1, low=0, at_rest=0),
@@ -304,6 +316,7 @@ TRUCK = Kind(
     name="truck",
     german="Laster",
     condition=STATUS,
+    fitting=Fitting(tag="trailer", texts=tuple(f"trailer-{n}" for n in range(1, 13))),
     metrics=(
         Travel(name="latitude", unit="°", decimals=5),
         Travel(name="longitude", unit="°", decimals=5),
