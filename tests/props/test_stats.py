@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+import sys
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from widerow.codec.record import decode, encode_stats, encode_values
+from widerow.codec.record import merged as merged_records
 from widerow.codec.sketch import RELATIVE_ERROR
 from widerow.codec.stats import COLUMNS, Stats, stacked
 
@@ -114,3 +119,58 @@ def test_a_group_without_values_is_refused() -> None:
         Stats.of(np.zeros(1, np.int64), np.ones(1), np.array([0, 1, 1]))
     with pytest.raises(ValueError, match="without statistics"):
         stats([[1.0]]).merged(np.array([0, 1, 1]))
+
+
+LARGEST = sys.float_info.max
+huge = st.lists(
+    st.lists(st.floats(-LARGEST, LARGEST) | st.sampled_from([1.7e308, -1.7e308, LARGEST]), min_size=1, max_size=12),
+    min_size=1,
+    max_size=5,
+)
+
+
+def close(found: float, want: Fraction, size: Fraction) -> bool:
+    """Whether a sum is the exact one, to within what adding up such sizes loses; infinite if there is no such number."""
+    lost = size / 10**13
+    if math.isinf(found):
+        return abs(want) + lost >= Fraction(LARGEST) and (found > 0) == (want > 0)
+    return abs(Fraction(found) - want) <= lost
+
+
+@given(huge)
+def test_sums_that_overflow_on_the_way_are_those_of_fractions(groups: list[list[float]]) -> None:
+    """Of raw values, of what is merged, and of what rollups are read as and merged from."""
+    flat = [value for group in groups for value in group]
+    exact, size = sum(map(Fraction, flat)), sum(abs(Fraction(value)) for value in flat)
+    whole, parts = stats([flat]), stats(groups)
+    n, ends = len(groups), np.cumsum([0, *map(len, groups)])
+    window_us = np.array(parts.first_us)
+    of_values = encode_values(window_us, parts.first_us, parts.last_us, np.array(flat), ends)
+    both = np.array([0, n])
+    for found in (
+        whole,
+        parts.merged(both),
+        decode(of_values, window_us).merged(both),
+        merged_records(of_values, np.arange(n), window_us, both),
+        merged_records(encode_stats(window_us, parts), np.arange(n), window_us, both),
+    ):
+        assert close(found.sum[0], exact, size)
+        assert close(found.mean[0], exact / len(flat), size / len(flat))
+        assert found.min[0] <= found.mean[0] <= found.max[0]
+        assert found.min[0] <= found.p50[0] <= found.max[0]
+
+
+def test_the_mean_of_the_largest_numbers_is_one_of_them() -> None:
+    def check(values: list[float], mean: float, total: float) -> None:
+        found = stats([values])
+        assert (found.mean[0], found.sum[0]) == (mean, total)
+        one_by_one = stats([[value] for value in values]).merged(np.array([0, len(values)]))
+        assert (one_by_one.mean[0], one_by_one.sum[0]) == (pytest.approx(mean, abs=1e293), pytest.approx(total, abs=1e293))
+
+    check([1.7e308, 1.7e308], 1.7e308, math.inf)
+    check([LARGEST] * 3, LARGEST, math.inf)
+    check([1.7e308, 1.7e308, -1.7e308], math.fsum([1.7e308, -1.7e308, 1.7e308]) / 3, 1.7e308)
+    check([1.7e308, -1.7e308], 0.0, 0.0)
+    check([-1.7e308, -1.7e308, 1.7e308, 1.7e308], 0.0, 0.0)
+    assert stats([[1.7e308] * 4]).stddev()[0] == 0.0
+    assert stats([[-1.7e308, 1.7e308]]).p50[0] == 0.0

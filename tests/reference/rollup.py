@@ -6,6 +6,7 @@ a value is in, and what a bin stands for, are taken from the real sketch, which 
 
 from __future__ import annotations
 
+import math
 import struct
 from collections import Counter
 from collections.abc import Sequence
@@ -57,13 +58,23 @@ def of_values(first_us: int, last_us: int, values: Sequence[float]) -> Plain:
     def rank(q: float) -> float:
         at = q * (n - 1)
         low = int(at)
-        return ordered[-1] if low + 1 >= n else ordered[low] + (ordered[low + 1] - ordered[low]) * (at - low)
+        if low + 1 >= n:
+            return ordered[-1]
+        step = ordered[low + 1] - ordered[low]
+        if step == math.inf:
+            return ordered[low] * (1 - (at - low)) + ordered[low + 1] * (at - low)
+        return ordered[low] + step * (at - low)
 
     total, increase, m2 = 0.0, 0.0, 0.0
     for i, value in enumerate(values):
         total += value
         increase += gain(values[i - 1], value) if i else 0.0
     mean = total / n
+    if not math.isfinite(total):
+        scaled = 0.0
+        for value in values:
+            scaled += value * 2.0**-64
+        total, mean = scaled * 2.0**64, min(max(scaled / n * 2.0**64, ordered[0]), ordered[-1])
     for value in values:
         m2 += (value - mean) * (value - mean)
     return Plain(
@@ -94,15 +105,20 @@ def merged(parts: Sequence[Plain]) -> Plain:
     for later in parts[1:]:
         sketch.update(later.sketch)
         apart, both = later.mean - out.mean, out.count + later.count
+        low, high = min(out.min, later.min), max(out.max, later.max)
+        mean, total = out.mean + apart * (later.count / both), out.sum + later.sum
+        if not math.isfinite(apart):
+            mean = min(max(out.mean * (out.count / both) + later.mean * (later.count / both), low), high)
+        total = total if math.isfinite(total) else mean * both
         out = replace(
             out,
             count=both,
             last_us=later.last_us,
             last=later.last,
-            min=min(out.min, later.min),
-            max=max(out.max, later.max),
-            sum=out.sum + later.sum,
-            mean=out.mean + apart * (later.count / both),
+            min=low,
+            max=high,
+            sum=total,
+            mean=mean,
             m2=out.m2 + (later.m2 + apart * apart * (out.count / both) * later.count),
             increase=out.increase + (gain(out.last, later.first) + later.increase),
         )

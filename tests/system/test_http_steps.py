@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -255,8 +256,10 @@ def test_numbers_and_texts_of_one_metric_are_series_of_their_own_in_every_format
     arrow = client.get(path, params=asked, headers={"Accept": "application/vnd.apache.arrow.stream"})
     of_arrow = pa.ipc.open_stream(arrow.content).read_all().to_pylist()
     with Client(site.url, site.token(Role.READ)) as ours:
-        when = {name: int(asked.pop(name)) for name in ("start", "end")}
-        of_client = ours.series("mixed", **when, step="1h", agg=["count", "last"], metrics="m", fill="previous").rows()
+        begin, end = int(asked["start"]), int(asked["end"])
+        of_client = ours.series(
+            "mixed", start=begin, end=end, step="1h", agg=["count", "last"], metrics="m", fill="previous"
+        ).rows()
     for told_rows in (of_arrow, of_client):
         assert [(r["agg"], r["kind"], str(r.get("text") or r["value"])) for r in told_rows if r["agg"] == "last"] == rows[
             10:
@@ -276,6 +279,36 @@ def test_a_state_that_lasts_into_the_span_is_in_all_of_its_hours(site: Site, sta
     answer = ask(site, **span(start_ms), devices=["lasting", "steps-0"], step="1d", agg="states", metrics=["state"])
     days = [day for (points,) in [one["points"] for one in told(answer)["series"]] for day in [points[1]]]
     assert sum(state["seconds"] for day in days for state in day.values()) == HOURS * 3600
+
+
+def test_sums_that_overflow_on_the_way_are_right_from_rollups_and_raw_reports(site: Site, start_ms: int) -> None:
+    """Two hours of these are rolled, the third is not; a sum that is too large for a number is null."""
+    per_hour = [1.7e308, 1.7e308, -1.7e308, 0.85e308]
+    begin = start_ms - 24 * HOUR_MS
+    reports = [
+        {"device": "huge", "time": begin + h * HOUR_MS + i * 600_000, "values": {"h": value}}
+        for h in range(3)
+        for i, value in enumerate(per_hour if h < 2 else [1.7e308] * 2)
+    ]
+    assert site.client(Role.WRITE).post("/v1/write", json=reports).status_code == 204
+    service = site.service
+    tenant = service.catalog.tenants.get("acme")
+    for unit in set(service.pyramid.marks.units()):
+        if unit.tenant == "acme" and begin * MS <= unit.start_us < (begin + 2 * HOUR_MS) * MS:
+            service.pyramid.roller.roll(tenant, unit)
+
+    def ask_for(agg: str, step: str | None) -> list[Any]:
+        asked = {"start": str(begin), "end": str(begin + 3 * HOUR_MS), "agg": agg, **({"step": step} if step else {})}
+        form = told(site.client(Role.READ).get("/v1/devices/huge/series", params=asked))
+        assert form["used"] == {"hour": 2, "raw": 2} or step == "30m"
+        return [value for (found,) in [values(form, "agg").values()] for value in found]
+
+    mean = math.fsum([value / 4 for value in per_hour])
+    assert ask_for("avg", "1h") == pytest.approx([mean, mean, 1.7e308])
+    assert ask_for("sum", "1h") == [None, None, None]
+    assert ask_for("avg", None) == pytest.approx([math.fsum([*[value / 10 for value in [*per_hour, *per_hour]], 0.34e308])])
+    assert ask_for("max", None) == [1.7e308]
+    assert ask_for("avg", "30m")[:2] == pytest.approx([1.7e308 / 3, 0.85e308])
 
 
 # -- POST /v1/query

@@ -4,7 +4,9 @@ Rule 1: `Stats.of` is a function of the values and their times, `merged` of the 
 in the order of time, so computing again gives the same bits.
 Rule 2: of values, quantiles are exact (linear between ranks). Of merged statistics they come from the sketch, to within its
 error, and never lie outside the extremes.
-Rule 3: `increase` is what a counter gained within the window: each step up counts, and a step down means that it began again
+Rule 3: a sum that overflows on the way is added up again, scaled: the mean of numbers is a number. Sums and squares that are
+themselves too large are infinite, which is what is stored; a merged sum then comes from the mean.
+Rule 4: `increase` is what a counter gained within the window: each step up counts, and a step down means that it began again
 at zero. What it gained between two windows is counted when they are merged.
 """
 
@@ -104,6 +106,8 @@ FLOATS = len(COLUMNS) - 3
 """How many columns are numbers rather than a count or a time."""
 _FIRST, _LAST, _MIN, _MAX, _SUM, _MEAN, _M2, _INCREASE, _P50, _P95, _P99 = range(FLOATS)
 _COUNT, _FIRST_US, _LAST_US = range(3)
+_SMALLER = 2.0**-64
+"""By this values are scaled whose sum overflows: as many of the largest as there can be fit."""
 
 
 def stacked(parts: Sequence[Stats]) -> Stats:
@@ -144,7 +148,10 @@ def _rank(sorted_values: Any, n: Any, q: Any) -> Any:
     low = int(at)
     if low + 1 >= n:
         return sorted_values[n - 1]
-    return sorted_values[low] + (sorted_values[low + 1] - sorted_values[low]) * (at - low)
+    step = sorted_values[low + 1] - sorted_values[low]
+    if step == np.inf:
+        return sorted_values[low] * (1 - (at - low)) + sorted_values[low + 1] * (at - low)
+    return sorted_values[low] + step * (at - low)
 
 
 # The kernels have the numbers of a group in a row, in the order of the fields.
@@ -167,6 +174,12 @@ def put_values(values: Any, start: Any, stop: Any, row: Any) -> None:
         high = max(v, high)
         before = v
     mean = total / (stop - start)
+    if not np.isfinite(total):
+        total = 0.0
+        for i in range(start, stop):
+            total += values[i] * _SMALLER
+        mean = min(max(total / (stop - start) / _SMALLER, low), high)
+        total = total / _SMALLER
     m2 = 0.0
     for i in range(start, stop):
         m2 += (values[i] - mean) * (values[i] - mean)
@@ -209,11 +222,17 @@ def add_later(n: Any, row: Any, more: Any, later: Any) -> None:
     apart = later[_MEAN] - row[_MEAN]
     both = n + more
     row[_M2] += later[_M2] + apart * apart * (n / both) * more
-    row[_MEAN] += apart * (more / both)
-    row[_SUM] += later[_SUM]
-    row[_INCREASE] += gain(row[_LAST], later[_FIRST]) + later[_INCREASE]
     row[_MIN] = min(row[_MIN], later[_MIN])
     row[_MAX] = max(row[_MAX], later[_MAX])
+    if np.isfinite(apart):
+        row[_MEAN] += apart * (more / both)
+    else:
+        mean = row[_MEAN] * (n / both) + later[_MEAN] * (more / both)
+        row[_MEAN] = min(max(mean, row[_MIN]), row[_MAX])
+    row[_SUM] += later[_SUM]
+    if not np.isfinite(row[_SUM]):
+        row[_SUM] = row[_MEAN] * both
+    row[_INCREASE] += gain(row[_LAST], later[_FIRST]) + later[_INCREASE]
     row[_LAST] = later[_LAST]
 
 

@@ -112,7 +112,8 @@ class Stepped:
         stats = self.summary.stats
         gained = stats.increase.copy()
         before, after = stats.last[:-1], stats.first[1:]
-        gained[1:] += np.where(follows(self.summary), np.where(after >= before, after - before, after), 0.0)
+        with np.errstate(over="ignore"):  # more than a number can say is infinite
+            gained[1:] += np.where(follows(self.summary), np.where(after >= before, after - before, after), 0.0)
         return gained
 
     def seconds(self) -> Floats:
