@@ -141,7 +141,7 @@ def close(found: float, want: Fraction, size: Fraction) -> bool:
 def test_sums_that_overflow_on_the_way_are_those_of_fractions(groups: list[list[float]]) -> None:
     """Of raw values, of what is merged, and of what rollups are read as and merged from."""
     flat = [value for group in groups for value in group]
-    exact, size = sum(map(Fraction, flat)), sum(abs(Fraction(value)) for value in flat)
+    exact, size = sum(map(Fraction, flat), Fraction()), sum((abs(Fraction(value)) for value in flat), Fraction())
     whole, parts = stats([flat]), stats(groups)
     n, ends = len(groups), np.cumsum([0, *map(len, groups)])
     window_us = np.array(parts.first_us)

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 import pytest
+from influxdb import InfluxDBClient as InfluxDBClient1
+from influxdb.exceptions import InfluxDBClientError
 from influxdb_client import InfluxDBClient, Point, WriteOptions, WritePrecision
 from influxdb_client.client.write_api import SYNCHRONOUS
 from influxdb_client.rest import ApiException
@@ -57,6 +62,75 @@ def test_the_official_client_raises_on_a_bad_line_and_the_good_ones_are_kept(sit
     assert "partial write: " in caught.value.message
     assert "dropped=2" in caught.value.message
     assert site.values("influx-partial") == {"m_a": 1.0, "m_c": 3.0}
+
+
+def test_the_official_client_is_told_of_a_bad_token_and_may_send_nothing(site: Site) -> None:
+    def write(role_token: str, record: object) -> None:
+        with (
+            InfluxDBClient(site.url, role_token, org="any") as client,
+            client.write_api(write_options=SYNCHRONOUS) as api,
+        ):
+            assert client.ping()
+            api.write(bucket="any", record=record)
+
+    for token, status, said in (("wrong", 401, "token is not known"), (site.token(Role.READ), 403, "role")):
+        with pytest.raises(ApiException) as caught:
+            write(token, "m,device=influx-none a=1")
+        assert caught.value.status == status
+        assert said in caught.value.message
+    write(site.token(Role.WRITE), "")
+    write(site.token(Role.WRITE), [])
+    assert site.client().get("/v1/devices/influx-none").status_code == 404
+
+
+@contextmanager
+def of_version_1(site: Site, token: str, *, gzip: bool = False) -> Iterator[InfluxDBClient1]:
+    """The client of InfluxDB 1, which signs in with a user and a password."""
+    at = urlsplit(site.url)
+    with InfluxDBClient1(at.hostname, at.port, "any", token, "any", gzip=gzip) as client:
+        yield client
+
+
+@pytest.mark.parametrize("gzip", [False, True])
+def test_the_client_of_influxdb_1_pings_and_writes(site: Site, gzip: bool) -> None:
+    device, now = f"influx-1-{gzip}", now_ms()
+    points = [
+        {
+            "measurement": "boiler",
+            "tags": {"host": device},
+            "time": now - i,
+            "fields": {"pressure": 2.5, "mode": "eco", "n": i},
+        }
+        for i in range(100)
+    ]
+    with of_version_1(site, site.token(Role.WRITE), gzip=gzip) as client:
+        assert client.ping()
+        assert client.write_points(points, time_precision="ms", batch_size=30)
+        assert client.write_points([f"boiler,host={device} open=true {now * 1_000_000}"], protocol="line")
+        assert client.write_points([])
+        assert client.write("", params={"db": "any"}, protocol="line")
+    assert site.values(device) == {
+        "boiler_pressure": 2.5,
+        "boiler_mode": "eco",
+        "boiler_n": 0.0,
+        "boiler_open": 1.0,
+    }
+    answer = site.client(Role.READ).get(f"/v1/devices/{device}/series", params={"metrics": "boiler_n"})
+    assert len(answer.json()["series"][0]["points"]) == 100
+
+
+def test_the_client_of_influxdb_1_raises_what_it_raises_elsewhere(site: Site) -> None:
+    def check(token: str, lines: list[str], code: int, said: str, precision: str | None = None) -> None:
+        with of_version_1(site, token) as client, pytest.raises(InfluxDBClientError, match=said) as caught:
+            client.write_points(lines, protocol="line", time_precision=precision)
+        assert caught.value.code == code
+
+    good, seconds = "m,host=influx-1-bad a=1", now_ms() // 1000
+    check("wrong", [good], 401, "token is not known")
+    check(site.token(Role.READ), [good], 403, "role")
+    check(site.token(Role.WRITE), [good, "no line"], 400, "partial write: .*dropped=1")
+    check(site.token(Role.WRITE), [f"{good} {seconds}"], 400, "partial write: .*precision=s.*dropped=1")
+    assert site.values("influx-1-bad") == {"m_a": 1.0}
 
 
 def test_errors_have_the_shape_that_clients_read(site: Site) -> None:

@@ -31,6 +31,8 @@ BEFORE_US = 30 * DAY
 """How far before a span the state is looked for that lasts into it: days of rollups, and less at the end."""
 
 Allow: TypeAlias = Callable[[int], None]
+_Tally: TypeAlias = dict[str, tuple[int, int]]
+"""Text -> microseconds that it lasted, and count of reports that said it."""
 
 _NO_TEXT = Names.of(())
 
@@ -86,7 +88,7 @@ def lasting(
     entry: list[int] = []
     at: list[int] = []
     out: list[dict[str, dict[str, float]]] = []
-    by_step: dict[int, dict[str, dict[str, float]]] = {}
+    by_step: dict[int, _Tally] = {}
     told = _told(both.states)
     for g, ended in enumerate(is_last.tolist()):
         text, last_us, stop_us = both.states.names[int(both.states.last[g])], int(both.states.last_us[g]), int(next_us[g])
@@ -100,7 +102,10 @@ def lasting(
         if ended:
             entry += [g] * len(by_step)
             at += by_step
-            out += by_step.values()
+            out += [
+                {text: {"seconds": us / SECOND, "count": count} for text, (us, count) in tally.items()}
+                for tally in by_step.values()
+            ]
             by_step = {}
     which = np.array(entry, np.int64)
     return Lasting(both.device.take(which), both.metric.take(which), starts[np.array(at, np.int64)], out)
@@ -120,7 +125,6 @@ def _told(states: States) -> Callable[[int], Iterator[tuple[str, int, int]]]:
     return told
 
 
-def _add(found: dict[str, dict[str, float]], text: str, lasted_us: int, count: int) -> None:
-    known = found.setdefault(text, {"seconds": 0.0, "count": 0})
-    known["seconds"] += lasted_us / SECOND
-    known["count"] += count
+def _add(tally: _Tally, text: str, lasted_us: int, count: int) -> None:
+    known_us, known = tally.get(text, (0, 0))
+    tally[text] = known_us + lasted_us, known + count
