@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from statistics import median, quantiles
 
 from bench.lib.figures import ROOT, Figures
@@ -53,13 +54,13 @@ class Lines:
 def bodies() -> Mapping[str, Lines]:
     hosts = [f"host-{n:03d}" for n in range(50)]
     plain = [line(f"telemetry,device=dev-{n:06d}", METRICS.split(), n) for n in range(1000)]
-    telegraf = []
+    telegraf, chance = [], Random(7)  # Telegraf writes the fields of each line in an order of its own
     for n, host in enumerate(hosts):
         for head, fields in TELEGRAF:
             measurement, _, tags = head.partition(",")
             # Telegraf sorts tags by name; `host` is one of them.
             sorted_tags = ",".join(sorted([f"host={host}", *filter(None, tags.split(","))]))
-            telegraf.append(line(f"{measurement},{sorted_tags}", fields.split(), n))
+            telegraf.append(line(f"{measurement},{sorted_tags}", chance.sample(names := fields.split(), len(names)), n))
     return {"plain": joined(plain), "telegraf": joined(telegraf)}
 
 

@@ -19,6 +19,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from widerow.catalog.catalog import CatalogSettings
 from widerow.cli.main import app
 from widerow.cli.token import revoke
+from widerow.codec.line import LineDecoder
 from widerow.config import Config
 from widerow.engine.rocksdb import RocksEngine
 from widerow.model.batch import Report, batch_of
@@ -255,6 +256,17 @@ def test_the_partition_sizes_are_those_of_the_model() -> None:
         spread = profile.sub_buckets()
         estimated = f"{profile.bucket_bytes() / spread / (1 << 20):.2f}"
         assert (format_duration(profile.bucket_width_us()), str(spread), estimated) == (width, sub_buckets, mib)
+
+
+# -- examples
+
+
+def test_the_lines_in_the_reference_of_line_protocol_have_the_metrics_that_it_says() -> None:
+    rows = re.findall(r"^\| `(.+ used=1)` \| `(.+)` \|$", page("reference/line-protocol.md"), re.MULTILINE)
+    assert len(rows) == 3
+    for line, metric in rows:
+        decoded = LineDecoder(capacity=8).decode(line.encode(), now_us=0, version_us=0)
+        assert decoded.batch.cells.names.to_list() == [metric, "widerow_time"]
 
 
 # -- the pages themselves
