@@ -166,3 +166,18 @@ def test_wrong_stores_brokers_and_files_end_with_2(tmp_path: Path) -> None:
     for command in (("serve",), ("tenant", "list"), ("doctor",), ("schema", "show"), ("migrate", "rocksdb:a", "rocksdb:b")):
         refused("there is no such file", *command, "--config", "nosuch.toml")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_if_refuses_sections_and_keys_that_it_does_not_know(reached: tuple[str, ...], tmp_path: Path) -> None:
+    def proposed(text: str, want: str, name: str = "proposed.toml") -> None:
+        (tmp_path / name).write_text(text)
+        check(reached, want, "tenant", "whatif", "acme", "--limits", name)
+
+    proposed("[limit]\nwrites_per_s = 1\n", "unknown section 'limit'; known are limits and retention")
+    proposed("writes_per_s = 1\n", "unknown section 'writes_per_s'; known are limits and retention")
+    proposed('{"name": "acme", "limits": {}}', "unknown section 'name'; known are limits and retention", "proposed.json")
+    proposed("[limits]\nwrites = 1\n", "unknown key 'limits.writes': use writes_per_s")
+    proposed('[retention]\nweek = "7d"\n', "unknown key 'retention.week': use raw, minute, hour, day")
+    proposed("limits = 3\n", "limits")
+    proposed("", "proposes nothing")
+    proposed("[]", "proposes nothing", "proposed.json")

@@ -15,6 +15,7 @@ from widerow.cli.failure import Misused
 from widerow.cli.session import Session, operator_client
 
 Name = Annotated[str, typer.Argument(metavar="TENANT", help="Its name.", show_default=False)]
+_SECTIONS = ("limits", "retention")
 
 
 @operator_client
@@ -24,7 +25,7 @@ def whatif(
     limits: Annotated[
         Path,
         typer.Option(
-            "--limits", metavar="FILE", help="TOML or JSON with tables limits and retention, as tenant show --json has them."
+            "--limits", metavar="FILE", help="TOML or JSON with sections limits and retention, as tenant show --json has them, and nothing else."
         ),
     ],
     last: Annotated[str, typer.Option("--last", metavar="TIME", help="Of how long before now: 36h, 7d.")] = "7d",
@@ -45,9 +46,12 @@ def _read(path: Path) -> dict[str, Any]:
         raise Misused(f"--limits {path}: {error.strerror}") from None
     except (json.JSONDecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Misused(f"--limits {path}: {error}", todo="give TOML, or JSON in a file whose name ends in .json") from None
-    if not isinstance(form, dict):
-        raise Misused(f"--limits {path}: give tables limits and retention")
-    return {key: form[key] for key in ("limits", "retention") if key in form}
+    given = form if isinstance(form, dict) else {}
+    if unknown := [key for key in given if key not in _SECTIONS]:
+        raise Misused(f"--limits {path}: unknown section {unknown[0]!r}", todo=f"known are {' and '.join(_SECTIONS)}")
+    if not given:
+        raise Misused(f"--limits {path} proposes nothing", todo=f"give sections {' and '.join(_SECTIONS)}, or one of them")
+    return given
 
 
 def _draw(found: dict[str, Any]) -> None:
