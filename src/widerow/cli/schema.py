@@ -1,12 +1,14 @@
 """`widerow schema`: the tables of a store: what they are, what is missing, and making them.
 
-These commands open the store itself, without a server: they are for whoever looks after the cluster.
+`show` can do without a store. The others open it themselves, without a server.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +16,7 @@ import typer
 
 from widerow.cli import output
 from widerow.cli.connect import load_config, resolve, store_exists
-from widerow.cli.failure import Failed, Misused
+from widerow.cli.failure import Failed, Misused, as_misuse
 
 if TYPE_CHECKING:
     from widerow.engine.port import Definition, Engine
@@ -28,14 +30,54 @@ ConfigOption = Annotated[Path | None, typer.Option("--config", metavar="FILE", h
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
+class EngineName(StrEnum):
+    MEMORY = "memory"
+    ROCKSDB = "rocksdb"
+    CASSANDRA = "cassandra"
+    BIGTABLE = "bigtable"
+
+
+_NEW_STORES = {
+    EngineName.MEMORY: "memory:",
+    EngineName.ROCKSDB: "rocksdb:widerow-data",
+    EngineName.CASSANDRA: "cassandra://HOST/widerow",
+    EngineName.BIGTABLE: "bigtable://PROJECT/INSTANCE/widerow",
+}
+
+
 @app.command("show")
-def show(store: StoreOption = None, config: ConfigOption = None, json: JsonOption = False) -> None:
-    """Print the statements that make all tables of a store, those that exist included. Changes nothing.
+def show(
+    engine: Annotated[
+        EngineName | None,
+        typer.Option("--engine", help="The tables of a new store on this engine. Nothing is opened.", show_default=False),
+    ] = None,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Print what makes all tables of a store, in its own words: CQL, cbt commands, column families. Changes nothing.
+
+    With --engine, or where no store is yet, these are the tables of a new store; --store then gives the names, as of
+    the keyspace. Otherwise the store is asked for its tenants' retentions: each has tables of its own.
+
+    Example: widerow schema show --engine cassandra
+
+    Example: widerow schema show --engine bigtable --store bigtable://my-project/fleet/widerow
 
     Example: widerow schema show --store cassandra://10.0.0.1/widerow
     """
-    with _opened(store, config) as engine:
-        _print(_outline(engine), json)
+    url = store or os.environ.get("WIDEROW_STORE") or load_config(config).store.url
+    with as_misuse():
+        is_new = engine is not None or not store_exists(url)
+    if engine is not None and not url.startswith(f"{engine}:"):
+        if store is not None:
+            raise Misused(f"--engine {engine} and --store {store} contradict each other")
+        url = _NEW_STORES[engine]
+    if is_new:
+        _print(_statements(url), json)
+        return
+    with _opened(url, config) as opened:
+        _print([(definition.table, definition.text) for definition in _outline(opened)], json)
 
 
 @app.command("diff")
@@ -46,7 +88,7 @@ def diff(store: StoreOption = None, config: ConfigOption = None, json: JsonOptio
     """
     with _opened(store, config) as engine:
         missing = [definition for definition in _outline(engine) if not definition.exists]
-    _print(missing, json)
+    _print([(definition.table, definition.text) for definition in missing], json)
     if missing:
         raise typer.Exit(1)
 
@@ -69,7 +111,7 @@ def apply(store: StoreOption = None, config: ConfigOption = None, json: JsonOpti
             made = [f"{definition.table}: made" for definition in missing]
             keep_us = load_config(config).audit.keep_days * DAY
             record_command(engine, SystemClock(), "widerow schema apply", made, keep_us=keep_us)
-    _print(missing, json)
+    _print([(definition.table, definition.text) for definition in missing], json)
     if not json:
         output.note(f"{len(missing)} made" if missing else "nothing to do")
 
@@ -91,6 +133,14 @@ def _opened(store: str | None, config: Path | None, *, makes: bool = False) -> I
         engine.close()
 
 
+def _statements(url: str) -> list[tuple[str, str]]:
+    """Of a new store at the URL, which has no tenants."""
+    from widerow.catalog.store import tables_of  # noqa: PLC0415
+    from widerow.engine.open import statements  # noqa: PLC0415
+
+    return statements(url, tables_of(None))
+
+
 def _outline(engine: Engine) -> list[Definition]:
     from widerow.catalog.store import outline  # noqa: PLC0415
 
@@ -109,9 +159,9 @@ def _tenants(engine: Engine) -> Any:
     return Tenants(engine, SystemClock())
 
 
-def _print(definitions: list[Definition], json: bool) -> None:
+def _print(made: list[tuple[str, str]], json: bool) -> None:
     if json:
-        output.emit_json([{"table": d.table, "text": d.text, "exists": d.exists} for d in definitions])
+        output.emit_json([{"table": table, "text": text} for table, text in made])
         return
-    for definition in definitions:
-        output.emit(definition.text)
+    for _, text in made:
+        output.emit(text)

@@ -25,7 +25,9 @@ def whatif(
     limits: Annotated[
         Path,
         typer.Option(
-            "--limits", metavar="FILE", help="TOML or JSON with sections limits and retention, as tenant show --json has them, and nothing else."
+            "--limits",
+            metavar="FILE",
+            help="TOML or JSON with sections limits and retention, as tenant show --json has them, and nothing else.",
         ),
     ],
     last: Annotated[str, typer.Option("--last", metavar="TIME", help="Of how long before now: 36h, 7d.")] = "7d",

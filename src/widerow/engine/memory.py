@@ -68,6 +68,15 @@ class _Shown(NamedTuple):
     fragments: list[_Fragment]
 
 
+def definition(table: Table) -> str:
+    """A table in a line: its key, as ((partition), clustering), and its cells."""
+    partition, clustering = (
+        [f"{c.name}{' DESC' if c.descending else ''}" for c in columns] for columns in (table.partition, table.clustering)
+    )
+    key = ", ".join([f"({', '.join(partition)})", *clustering])
+    return f"table {table.name} ({key}): {', '.join(table.columns) or 'named cells'}"
+
+
 class MemoryEngine:
     """An `Engine` that forgets everything when it goes."""
 
@@ -142,7 +151,7 @@ class MemoryEngine:
         return True
 
     def outline(self, tables: Sequence[Table]) -> Sequence[Definition]:
-        return [Definition(table.name, f"table {table.name}", self._tables.get(table.name) == table) for table in tables]
+        return [Definition(table.name, definition(table), self._tables.get(table.name) == table) for table in tables]
 
     def get(self, table: Table, key: Key, *, may_lag: bool = False) -> Row | None:  # noqa: ARG002 - nothing here lags
         if table.sparse:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from widerow.config import Bigtable, Cassandra, Config
 from widerow.engine.memory import MemoryEngine
+from widerow.engine.memory import definition as definition_in_memory
 from widerow.engine.port import Engine
 from widerow.model.errors import ConfigError
 from widerow.model.store import RESTORING, Embedded, OnBigtable, OnCassandra, parse_store
 from widerow.model.times import Clock
+from widerow.schema.table import Table
 
 if TYPE_CHECKING:
     from widerow.engine.rocksdb import RocksSettings
@@ -34,6 +38,28 @@ def open_engine(config: Config, clock: Clock) -> Engine:
     return MemoryEngine(clock)
 
 
+def statements(url: str, tables: Sequence[Table]) -> list[tuple[str, str]]:
+    """What makes these tables in a new store at the URL: name and text of each, in order. Nothing is opened."""
+    place = parse_store(url)
+    if isinstance(place, Embedded):
+        from widerow.engine.rocksdb.definition import definition  # noqa: PLC0415
+
+        return [(table.name, definition(table)) for table in tables]
+    if isinstance(place, OnCassandra):
+        with _driver_of_cassandra():
+            from widerow.engine.cassandra.physical import Physical, create_keyspace  # noqa: PLC0415
+
+        keyspace = (place.keyspace, f"{create_keyspace(place.keyspace, place.dc, place.replication)};")
+        return [keyspace, *((table.name, f"{Physical(place.keyspace, table).create()};") for table in tables)]
+    if isinstance(place, OnBigtable):
+        with _client_of_bigtable():
+            from widerow.engine.bigtable.engine import creation  # noqa: PLC0415
+
+        parent = f"projects/{place.project}/instances/{place.instance}"
+        return [(table.name, creation(table, f"{parent}/tables/{place.prefix}_{table.name}")) for table in tables]
+    return [(table.name, definition_in_memory(table)) for table in tables]
+
+
 def rocks_settings(config: Config) -> RocksSettings:
     from widerow.engine.rocksdb import RocksSettings  # noqa: PLC0415
 
@@ -45,12 +71,8 @@ def rocks_settings(config: Config) -> RocksSettings:
 
 
 def _cassandra(place: OnCassandra, config: Cassandra, clock: Clock) -> Engine:
-    try:
+    with _driver_of_cassandra():
         from widerow.engine.cassandra import CassandraEngine, CassandraSettings  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        if error.name != "cassandra":
-            raise
-        raise ConfigError("the driver for Cassandra is not installed: pip install 'widerow[cassandra]'") from error
     settings = CassandraSettings(
         hosts=place.hosts,
         port=place.port,
@@ -68,18 +90,34 @@ def _cassandra(place: OnCassandra, config: Cassandra, clock: Clock) -> Engine:
 
 
 def _bigtable(place: OnBigtable, config: Bigtable, clock: Clock) -> Engine:
-    try:
+    with _client_of_bigtable():
         from widerow.engine.bigtable import BigtableEngine, BigtableSettings  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        if not (error.name or "").startswith("google"):
-            raise
-        raise ConfigError("the client for Bigtable is not installed: pip install 'widerow[bigtable]'") from error
     settings = BigtableSettings(
         app_profile=place.app_profile or config.app_profile,
         read_app_profile=config.read_app_profile,
         deadline_s=config.timeout_s,
     )
     return BigtableEngine(place.project, place.instance, place.prefix, clock=clock, settings=settings)
+
+
+@contextmanager
+def _driver_of_cassandra() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "cassandra":
+            raise
+        raise ConfigError("the driver for Cassandra is not installed: pip install 'widerow[cassandra]'") from error
+
+
+@contextmanager
+def _client_of_bigtable() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("google"):
+            raise
+        raise ConfigError("the client for Bigtable is not installed: pip install 'widerow[bigtable]'") from error
 
 
 def _tls(config: Cassandra) -> ssl.SSLContext | None:

@@ -43,6 +43,11 @@ from widerow.schema.table import Table
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9-]{0,19}")
 
 
+def creation(table: Table, name: str, margin_us: int = BigtableSettings().age_margin_us) -> str:
+    """The commands that make a table of that full name: its splits, its families and what may be collected of each."""
+    return commands(name, families(table, margin_us), TableKeys(table).splits())
+
+
 class BigtableEngine:
     """An engine on the tables of one prefix of one instance. Any number of processes may share them.
 
@@ -94,7 +99,7 @@ class BigtableEngine:
                 stored = rules(self._connection.admin(), name)
             except GoogleAPICallError as error:
                 raise admin_failure(error, self._id(table)) from None
-            text = commands(name, want, TableKeys(table).splits())
+            text = creation(table, name, self._margin_us)
             out.append(Definition(table.name, text, stored is not None and want.items() <= stored.items()))
         return out
 

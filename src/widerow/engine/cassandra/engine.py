@@ -15,7 +15,7 @@ from widerow.engine.cassandra.cluster import CassandraSettings, Connection
 from widerow.engine.cassandra.conditional import Turns, apply_each
 from widerow.engine.cassandra.encode import Statements, batches, bound_to, pack_row
 from widerow.engine.cassandra.names import KnownNames, Naming
-from widerow.engine.cassandra.physical import Physical, cell_name
+from widerow.engine.cassandra.physical import Physical, cell_name, create_keyspace
 from widerow.engine.cassandra.scan import Scan
 from widerow.engine.port import ALL, Columns, Definition, EngineStats, Expired, Features, Span, TableSize
 from widerow.engine.rows import Cursor, Key, Row, Rows
@@ -64,10 +64,7 @@ class CassandraEngine:
         return [Definition(keyspace, f"{self._create_keyspace()};", there), *made]
 
     def _create_keyspace(self) -> str:
-        return (
-            f"CREATE KEYSPACE IF NOT EXISTS {self._settings.keyspace} WITH replication = "
-            f"{{'class': 'NetworkTopologyStrategy', '{self._settings.dc}': {self._settings.replication}}}"
-        )
+        return create_keyspace(self._settings.keyspace, self._settings.dc, self._settings.replication)
 
     def _known(self, table: str) -> tuple[list[str], list[str]] | None:
         """The key columns of a table that exists."""

@@ -55,6 +55,13 @@ def plain_name(stored: str) -> tuple[str, bool]:
     return stored.removeprefix(ODD), False
 
 
+def create_keyspace(keyspace: str, dc: str, replication: int) -> str:
+    return (
+        f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = "
+        f"{{'class': 'NetworkTopologyStrategy', '{dc}': {replication}}}"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """The CQL type of a key column that is a moment: how many microseconds one is, and what stands for 1970."""

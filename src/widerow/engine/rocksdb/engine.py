@@ -19,6 +19,7 @@ from rocksdict import WriteBatch
 from widerow.engine.port import ALL, Columns, Definition, EngineStats, Expired, Features, Span, TableSize
 from widerow.engine.rocksdb import append, by_column, fixed
 from widerow.engine.rocksdb.database import Database, RocksSettings, items
+from widerow.engine.rocksdb.definition import definition
 from widerow.engine.rocksdb.families import Families
 from widerow.engine.rocksdb.keys import encode_key
 from widerow.engine.rocksdb.pieces import ROWS, Piece, decode, shapes_of
@@ -78,14 +79,7 @@ class RocksEngine:
         self._tables |= {table.name: table for table in new}
 
     def outline(self, tables: Sequence[Table]) -> Sequence[Definition]:
-        return [
-            Definition(
-                table.name,
-                f"column family {table.name}{'@WINDOW' if table.window else ''}: {msgspec.json.encode(table).decode()}",
-                self._tables.get(table.name) == table,
-            )
-            for table in tables
-        ]
+        return [Definition(table.name, definition(table), self._tables.get(table.name) == table) for table in tables]
 
     def _stored_tables(self) -> dict[str, Table]:
         """What was applied before: windows are dropped on time even if nobody asks for their table any more."""

@@ -20,6 +20,10 @@ class Families:
         self._at = [c.name for c in table.partition].index(table.window.column) if table.window else 0
         self._names: dict[int, str] = {}
 
+    @property
+    def name(self) -> str:
+        return self._table
+
     def of_window(self, window: int) -> str:
         return f"{self._table}@{window}"
 
