@@ -132,6 +132,12 @@ def test_the_curl_line_of_the_demo_works(tmp_path: Path) -> None:
         assert status == "200", done.stdout
         assert sum(len(one["points"]) for one in json.loads(body)["series"]) > 10
         interrupted(process)
+    with started(demo, tmp_path, "Ctrl-C") as (process, printed):
+        address = re.compile(r"http://[^/]+/")
+        (again,) = address.findall(printed)[:1]
+        done = subprocess.run(f"{address.sub(again, line)} -f", shell=True, capture_output=True, text=True, check=True)
+        assert json.loads(done.stdout)["series"]
+        interrupted(process)
 
 
 def _stored_reports(folder: Path) -> int:

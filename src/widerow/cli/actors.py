@@ -1,7 +1,7 @@
 """The demo's cast: two tenants with their devices, and the threads that send their reports.
 
 Rule 1: everything is done through the API, as a user would.
-Rule 2: starting again with the same data goes on where it was: what exists stays, and only the demo's old tokens go.
+Rule 2: starting again with the same data goes on where it was: what exists stays.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ CAST = {
 HISTORY_US = 10 * MINUTE
 HISTORY_REPORTS = 30_000
 """What is sent first, so that there is something to see: at most so long, and so many."""
-DESCRIPTION = "widerow demo"
 FORMAT = "json"
 """With plain names of metrics; line protocol would put the type of the device in front."""
 
@@ -76,22 +75,12 @@ def cast(devices: int, rate: float, now_us: int, kind: str = "factory") -> list[
 
 
 def prepare(api: Api, actors: list[Actor]) -> None:
-    """Tenants, devices, metrics and tokens."""
+    """Tenants and devices."""
     known = {t["name"] for t in api.get("/v1/admin/tenants")["tenants"]}
-    for old in api.get("/v1/admin/tokens")["tokens"]:
-        if old["description"] == DESCRIPTION:
-            api.delete(f"/v1/admin/tokens/{old['id']}")
     for actor in actors:
         if actor.tenant not in known:
             api.post("/v1/admin/tenants", {"name": actor.tenant, "display_name": actor.display_name})
-        actor.token = make_token(api, "write", actor.tenant)
         _describe_devices(api, actor)
-
-
-def make_token(api: Api, role: str, tenant: str = "") -> str:
-    made = api.post("/v1/admin/tokens", {"role": role, "tenant": tenant, "description": DESCRIPTION})
-    secret: str = made["token"]
-    return secret
 
 
 def _describe_devices(api: Api, actor: Actor) -> None:

@@ -15,9 +15,10 @@ from urllib.parse import urlencode
 import typer
 
 from widerow.cli import output
-from widerow.cli.actors import Actor, cast, catch_up, describe_metrics, keep_sending, make_token, prepare, send_history
+from widerow.cli.actors import Actor, cast, catch_up, describe_metrics, keep_sending, prepare, send_history
 from widerow.cli.api import Api, in_path
 from widerow.cli.connect import configuration
+from widerow.cli.demo_tokens import demo_tokens
 from widerow.cli.failure import Failed
 from widerow.cli.serve import Host, Port, obey_signals, refuse_if_served, start_logging, warm_up
 from widerow.cli.simulate import FleetKind, Kind
@@ -47,7 +48,7 @@ def demo(
 ) -> None:
     """See it work: a server with two tenants, whose simulated devices report. Ctrl-C stops it.
 
-    It prints the address of the dashboard, a token and a request to try. The data stays, and the next demo goes on with it.
+    It prints the address of the dashboard, a token and a request to try. Data and tokens stay: the next demo goes on with them.
 
     Example: widerow demo --devices 2000 --rate 1000
     """
@@ -79,6 +80,10 @@ def _play(settings: Config, data: Path, kind: FleetKind, devices: int, rate: flo
                 signal.signal(number, lambda *_: stop.set())
             actors = cast(devices, rate, SystemClock().now_us(), kind.value)
             prepare(api, actors)
+            first, *_ = tenants = [actor.tenant for actor in actors]
+            tokens = demo_tokens(api, data, [("operator", ""), ("admin", first), *(("write", name) for name in tenants)])
+            for actor in actors:
+                actor.token = tokens["write", actor.tenant]
             for actor in actors:
                 send_history(url, actor, stop)
                 if not stop.is_set():
@@ -86,8 +91,7 @@ def _play(settings: Config, data: Path, kind: FleetKind, devices: int, rate: flo
             for actor in actors:  # so that what is printed shows the present, however long that took
                 catch_up(url, actor, stop)
             wait = keep_sending(url, actors, stop)
-            tokens = make_token(api, "operator"), make_token(api, "admin", actors[0].tenant)
-            output.emit(welcome(url, data, actors, *tokens))
+            output.emit(welcome(url, data, actors, tokens["operator", ""], tokens["admin", first]))
             _watch(actors, stop)
             wait()
     for actor in actors:
