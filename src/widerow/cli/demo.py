@@ -48,7 +48,7 @@ def demo(
 ) -> None:
     """See it work: a server with two tenants, whose simulated devices report. Ctrl-C stops it.
 
-    It prints the address of the dashboard, a token and a request to try. Data and tokens stay: the next demo goes on with them.
+    It prints the address of the dashboard, a token and a request to try. Data and tokens stay for the next demo.
 
     Example: widerow demo --devices 2000 --rate 1000
     """
