@@ -273,7 +273,7 @@ class TestEverywhere:
         for minute, state in ((0, "run"), (10, "stop"), (30, "run")):
             client.write({"device": device, "time": at + timedelta(minutes=minute), "values": {"state": state}})
         (row,) = client.series(device, start=at, end=at + timedelta(hours=1), step="1h", agg="states").rows()
-        assert row["value"] == {"run": {"seconds": 600.0, "count": 2}, "stop": {"seconds": 1200.0, "count": 1}}
+        assert row["value"] == {"run": {"seconds": 2400.0, "count": 2}, "stop": {"seconds": 1200.0, "count": 1}}
         (row,) = client.series(device, start=at, end=at + timedelta(hours=1), step="1h", agg="last")
         assert row["value"] == "run"
 

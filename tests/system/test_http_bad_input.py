@@ -85,6 +85,23 @@ def test_a_time_in_the_wrong_unit_is_refused_with_a_hint_in_every_format(site: S
     for answer in answers:
         assert answer.status_code == 422, answer.text
         assert {(r["code"], "precision=s" in r["reason"]) for r in answer.json()["refusals"]} == {("time", True)}
+    good = now_ms()
+    ndjson = "".join(json.dumps({"device": "timed", "time": at, "values": {"a": 1}}) + "\n" for at in (good, seconds))
+    table = pa.table({"device": ["timed"] * 2, "time": [good + 1, seconds], "a": [1.0, 2.0]})
+    array = [{"device": "timed", "time": at, "values": {"a": 1}} for at in (good + 2, seconds)]
+    for answer in (
+        client.post("/v1/write", content=ndjson, headers={"Content-Type": "application/x-ndjson"}),
+        client.post("/v1/write", content=stream_of(table), headers={"Content-Type": ARROW}),
+        client.post("/v1/write", json=array),
+    ):
+        assert answer.status_code == 207, answer.text
+        assert [(r["index"], r["code"]) for r in answer.json()["refusals"]] == [(1, "time")]
+    for precision, meant in (("us", seconds), ("ns", seconds), ("ns", seconds * 1000), ("s", good), ("ms", good * 1000)):
+        form = {"device": "bad", "time": meant, "values": {"a": 1}}
+        answer = client.post("/v1/write", params={"precision": precision}, json=form)
+        assert (answer.status_code, answer.json()["refusals"][0]["code"]) == (422, "time"), (precision, meant)
+    points = site.client().get("/v1/devices/timed/series?epoch=ms").json()["series"][0]["points"]
+    assert [at for at, _ in points] == [good, good + 1, good + 2]
     wrong = f"/write?precision=ns|{seconds}", f"/api/v2/write?precision=ms|{seconds}", f"/write?precision=s|{seconds}000"
     for path in wrong:
         url, _, at = path.partition("|")
@@ -100,10 +117,15 @@ def test_a_question_for_seconds_is_refused_with_a_hint_and_0_is_a_start(site: Si
     site.write("asked", {"a": 1})
     seconds = now_ms() // 1000
     client = site.client(Role.READ)
-    for path in (f"/v1/devices/asked/series?start={seconds}", f"/v1/devices/asked/series?start=0&end={seconds}&step=1h"):
+    for path in (
+        f"/v1/devices/asked/series?start={seconds}",
+        f"/v1/devices/asked/series?start=0&end={seconds}&step=1h",
+        f"/v1/fleet/series?start=0&end={seconds}&step=1d",
+    ):
         answer = client.get(path)
         assert (answer.status_code, code_of(answer)) == (400, "time")
         assert "milliseconds" in answer.json()["error"]["message"]
+        assert "epoch=" in answer.json()["error"]["message"]
     answer = client.post("/v1/query", json={"devices": ["asked"], "start": seconds, "step": "1h"})
     assert (answer.status_code, code_of(answer)) == (400, "time")
     assert len(client.get("/v1/devices/asked/series?start=0").json()["series"]) == 1

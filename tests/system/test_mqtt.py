@@ -75,6 +75,24 @@ def test_a_payload_may_be_an_array_and_name_its_own_device(site: MqttSite, devic
     eventually(lambda: site.stored("many") == [float(i) for i in reversed(range(100))])
 
 
+def test_an_array_of_reports_without_a_time_is_kept_each_and_in_order(site: MqttSite, device: Device) -> None:
+    values = [float(i // 5 % 5) for i in range(150)]
+    device.publish(site.topic("timeless-array"), [{"values": {"temp": value}} for value in values])
+    eventually(lambda: site.stored("timeless-array") == values)
+
+
+def test_of_an_array_only_the_reports_with_seconds_for_milliseconds_are_refused(site: MqttSite, device: Device) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    sent = [report(float(i), (now_ms - i) // 1000 if i % 2 else now_ms - i) for i in range(10)]
+    device.publish(site.topic("unset"), sent)
+    eventually(lambda: site.stored("unset") == [8.0, 6.0, 4.0, 2.0, 0.0])
+    eventually(lambda: device.messages)
+    ((_, told),) = device.messages
+    assert told["code"] == "time"
+    assert "precision=s" in told["reason"]
+    assert "MQTT and Kafka take ms" in told["reason"]
+
+
 def test_names_with_slashes_and_wildcards_are_percent_encoded(site: MqttSite, device: Device) -> None:
     device.publish(site.topic("Line 1%2FPress%237"), report(7.0))
     eventually(lambda: site.stored("Line 1/Press#7") == [7.0])

@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -23,10 +24,12 @@ from widerow.codec.answer import (
     format_times,
 )
 from widerow.codec.arrow import decode_arrow
+from widerow.codec.series import encode_reply
 from widerow.model.batch import reports_of
 from widerow.model.errors import Unsupported
 from widerow.model.names import Coded, Names
 from widerow.model.points import NO_POINTS, Points
+from widerow.model.series import Reply, Series
 
 SECOND = 1_000_000
 
@@ -108,6 +111,35 @@ def test_csv_quotes_as_rfc4180_says() -> None:
     assert lines[2] == "a,1,State,,run,"
     assert lines[3] == '"b,""x""",2,Temp,3.0,,"{""site"":""q""}"'
     assert lines[5] == ""
+
+
+def steps(text_first: int) -> Reply:
+    """A series of texts, one of counts and one of means; the last value is more than a number can say."""
+    n = text_first
+    labels = {
+        "device": Coded.constant("d", 3 * n),
+        "metric": Coded.of(["a"] * n + ["b"] * 2 * n),
+        "agg": Coded.of(["last"] * n + ["count"] * n + ["sum"] * n),
+        "kind": Coded.of(["text"] * n + ["number"] * 2 * n),
+    }
+    number = np.concatenate([np.full(n, np.nan), np.arange(n), np.arange(n - 1) + 0.5, [np.inf]])
+    said = Coded(Names.of(("run",)), np.repeat([0, -1], [n, 2 * n]).astype(np.int32))
+    return Reply(Series(labels, np.tile(np.arange(n) * SECOND, 3), number, said), "1s", "", {})
+
+
+def test_readers_of_csv_over_steps_find_the_types_though_texts_are_first() -> None:
+    frame = pl.read_csv(io.BytesIO(encode_reply(steps(150), CSV)), try_parse_dates=True)
+    assert frame.columns == ["device", "time", "metric", "agg", "kind", "value", "text"]
+    assert frame.dtypes == [pl.String, pl.Datetime("us", "UTC"), pl.String, pl.String, pl.String, pl.Float64, pl.String]
+    assert frame.filter(pl.col("kind") == "text")["text"].to_list() == ["run"] * 150
+    assert frame.filter(pl.col("agg") == "count")["value"].to_list() == list(range(150))
+
+
+def test_what_is_more_than_a_number_can_say_is_not_known_in_any_form() -> None:
+    reply = steps(2)
+    assert json.loads(encode_reply(reply, JSON))["series"][-1]["points"][-1][1] is None
+    assert list(csv.DictReader(io.StringIO(encode_reply(reply, CSV).decode())))[-3]["value"] == ""
+    assert read_arrow(encode_reply(reply, ARROW))[-1]["value"] is None
 
 
 def test_arrow_keeps_types_and_can_be_written_back() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from widerow.cli import output
 from widerow.cli.failure import Failed
 from widerow.cli.points import ArrowForm, CsvForm, JsonForm, TableForm
+from widerow.cli.steps import _table as steps_table
 from widerow.model.times import DAY, HOUR, MINUTE, SECOND, format_time
 
 NOW_US = 1_763_000_000 * SECOND
@@ -49,6 +51,17 @@ def test_sizes_and_ages() -> None:
 def test_a_table_shows_names_as_they_are() -> None:
     text = output.table(("device", "value"), [("[red]Halle 3/Presse #17[/red] :smile:", 1.5)], right=("value",))
     assert "[red]Halle 3/Presse #17[/red] :smile:" in text
+
+
+def test_a_metric_with_numbers_and_texts_has_a_column_for_each() -> None:
+    def one(metric: str, kind: str, *values: Any) -> dict[str, Any]:
+        points = [[f"2026-11-15T0{i}:00:00Z", value] for i, value in enumerate(values)]
+        return {"device": "a", "metric": metric, "agg": "last", "kind": kind, "points": points}
+
+    table = steps_table([one("mode", "text", "run"), one("x", "number", 1.0, 2.0), one("x", "text", "off", "on")])
+    head, _, *rows = [line.split() for line in table.splitlines()]
+    assert head == ["time", "mode", "last", "x", "last", "number", "x", "last", "text"]
+    assert rows == [["2026-11-15T00:00:00Z", "run", "1", "off"], ["2026-11-15T01:00:00Z", "2", "on"]]
 
 
 def test_a_table_in_a_pipe_does_not_fold_names() -> None:

@@ -22,7 +22,9 @@ MAX_TIME_US = (1 << 53) - 1
 
 FIRST_EVENT_US, END_EVENT_US = 315_532_800 * SECOND, 7_258_118_400 * SECOND
 """1980 and 2200. A report from outside was read in the wrong unit, or comes from a device without a clock."""
-NOT_AN_EVENT = "lies outside 1980..2200: give its unit (precision=s, ms, us or ns), or set the device's clock"
+NOT_AN_EVENT = (
+    "lies outside 1980..2200: give its unit (precision=s, ms, us or ns; MQTT and Kafka take ms), or set the device's clock"
+)
 """Why a report's time is refused, with the knob to turn."""
 
 PRECISION_US = {"s": SECOND, "ms": MS, "us": 1}
