@@ -67,7 +67,9 @@ class Http:
 class Store:
     url: str = _setting("rocksdb:widerow-data", "Where the data is: see [store URLs](stores.md).")
     cache_mib: int = _setting(256, "Memory for blocks that were read (RocksDB).", low=8, high=1 << 20)
-    write_buffer_mib: int = _setting(256, "Memory for what is not yet in table files (RocksDB).", low=16, high=1 << 20)
+    write_buffer_mib: int = _setting(
+        256, "Memory for reports that are not yet in table files (RocksDB).", low=16, high=1 << 20
+    )
     reserve_mib: int = _setting(64, "Free disk below which writes are refused with `storage-full`.", low=0, high=1 << 20)
     expire_every_s: int = _setting(300, "How often expired windows are looked for and dropped.", low=1, high=86_400)
     lease_s: int = _setting(
@@ -111,7 +113,7 @@ class Time:
 class Placement:
     adaptive: int = _setting(1, "1: the buckets of devices follow what they send; 0: their profiles alone.", low=0, high=1)
     interval_s: int = _setting(
-        300, "What a device sends is measured over intervals of this length, in event time.", low=10, high=3600
+        300, "A device's rate is measured over intervals of this length, in event time.", low=10, high=3600
     )
     fast_intervals: int = _setting(
         2, "Intervals in a row that call for narrower or wider spread buckets before they change.", low=1, high=1000
@@ -196,7 +198,7 @@ class Pressure:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hot:
     enabled: int = _setting(1, "0: devices are not judged by what they send.", low=0, high=1)
-    interval_s: int = _setting(10, "What devices send is judged at the end of intervals of this length.", low=1, high=3600)
+    interval_s: int = _setting(10, "Devices are judged at the end of intervals of this length.", low=1, high=3600)
     reports_per_s: int = _setting(
         100, "A device that declares no rate is hot when it sends more.", low=1, high=1_000_000_000
     )
@@ -238,7 +240,7 @@ class Backfill:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollup:
     enabled: int = _setting(
-        1, "0: nothing is rolled up; what would be stays marked, and is when this is 1 again.", low=0, high=1
+        1, "0: nothing is rolled up; windows stay marked, and are rolled when this is 1 again.", low=0, high=1
     )
     lateness_s: int = _setting(
         20,
@@ -257,7 +259,7 @@ class Rollup:
         high=3600,
     )
     cache_mib: int = _setting(
-        512, "Memory for reports of open minutes; what does not fit is read from the store.", low=0, high=1 << 20
+        512, "Memory for reports of open minutes; the others are read from the store.", low=0, high=1 << 20
     )
 
 
@@ -298,7 +300,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetters:
-    enabled: int = _setting(1, "0: what is refused is not kept.", low=0, high=1)
+    enabled: int = _setting(1, "0: refused reports are not kept.", low=0, high=1)
     max_per_s: int = _setting(
         10,
         "Dead letters of a tenant per second, sustained; bursts of ten seconds' worth. More are dropped.",
@@ -306,7 +308,7 @@ class DeadLetters:
         high=1000,
     )
     max_mib_per_day: int = _setting(
-        16, "What the dead letters of a tenant may take in a day (UTC), for each process. More are dropped.", low=1, high=256
+        16, "Dead letters of a tenant in a day (UTC), for each process. More are dropped.", low=1, high=256
     )
     max_body_kib: int = _setting(64, "Most bytes in one dead letter. A larger body is cut.", low=1, high=256)
     keep_days: int = _setting(7, "How long dead letters are kept.", low=1, high=30)
@@ -378,7 +380,8 @@ class Usage:
     refresh_s: int = _setting(5, "How often what tenants have stored is read again, where that is limited.", low=1, high=600)
     disk_percent: int = _setting(
         100,
-        "Cassandra, Bigtable: what is on disk of what is accounted, which is uncompressed and counted once. RocksDB tells.",
+        "Cassandra, Bigtable: bytes on disk in percent of the accounted bytes, which are uncompressed and counted once. "
+        "RocksDB measures it.",
         low=1,
         high=2000,
     )

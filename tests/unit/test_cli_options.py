@@ -68,8 +68,8 @@ def test_options_that_do_not_go_together_are_refused_before_anything_is_changed(
         assert want in result.stderr
 
     check("--operator", "token", "create", "acme", "--operator")
-    check("whose token", "token", "create", "acme")
-    check("whose token", "token", "create", "--role", "read")
+    check("a token needs a tenant", "token", "create", "acme")
+    check("a token needs a tenant", "token", "create", "--role", "read")
     check("go together", "token", "create", "acme", "--role", "device")
     check("go together", "token", "create", "acme", "--role", "read", "--device", "d")
     check("nothing to change", "tenant", "set", "acme")

@@ -62,7 +62,7 @@ class Ledger:
         for number, text in enumerate(self._path.read_bytes().split(b"\n")[:-1], 1):
             checksum, _, body = text.partition(b" ")
             if checksum != b"%08x" % crc32(body):
-                raise Corrupt(f"{self._path}, line {number}: its checksum is wrong; what was erased cannot be told from it")
+                raise Corrupt(f"{self._path}, line {number}: its checksum is wrong, so its erasure is not known")
             line = _LINE_DECODER.decode(body)
             if line.mark is not None:
                 marks.append(Erased(line.tenant, line.mark))

@@ -237,7 +237,7 @@ def copy(source: Path, target: Path, file: StoredFile, advance: Callable[[int], 
         os.fsync(write.fileno())
     if digest.hexdigest() != file.sha256:
         part.unlink()
-        raise Corrupt(f"{source} is not what was written: its checksum is another than {file.sha256}")
+        raise Corrupt(f"{source} has changed: its checksum is not {file.sha256}")
     part.replace(target)
 
 

@@ -243,9 +243,7 @@ class Backups:
         except (OSError, WiderowError) as error:
             self._complete.discard(folder)
             self._troubles[folder] = str(error)
-            log.warning(
-                "what was erased could not be noted in the backups at %s; the next backup does it: %s", folder, error
-            )
+            log.warning("an erasure could not be written to the backups at %s; the next backup does it: %s", folder, error)
         else:
             self._complete.add(folder)
             self._troubles.pop(folder, None)
@@ -257,7 +255,7 @@ class Backups:
             assert known is not None
             left = tuple(other for other in known.folders if other != folder and BackupFolder(Path(other)).exists())
             for other in set(known.folders) - {folder, *left}:
-                log.warning("the backups at %s cannot be reached: what is erased is noted there at the next backup", other)
+                log.warning("the backups at %s cannot be reached: the next backup writes the erasures there", other)
                 self._complete.discard(other)
                 self._troubles.pop(other, None)
             if known.folders != (*left, folder):

@@ -23,7 +23,7 @@ def audit(
     last: Annotated[str, typer.Option("--last", metavar="DURATION", help="How far back: 12h, 7d.")] = "7d",
     limit: Annotated[int, typer.Option("--limit", min=1, help="Actions to show at most.")] = 1000,
 ) -> None:
-    """What was changed by admins and operators, newest first: of a tenant, or, for an operator who names none, of all.
+    """Show changes by admins and operators, newest first: of one tenant, or, for an operator without --tenant, of all.
 
     Example: widerow audit --tenant acme --last 30d
     """

@@ -46,8 +46,9 @@ def backup(
 ) -> None:
     """Copy an embedded store while it is in use: everything that was acknowledged before the command began is in the copy.
 
-    DEST should be on another disk. Only what changed since the last backup is copied. If the command is interrupted, run it
-    again: what was copied stays. Beside a running server the server does it, so its user must be able to write to DEST.
+    DEST should be on another disk. The command copies only what changed since the last backup. If it is interrupted, run
+    it again: it goes on with the files it had copied. Beside a running server the server makes the backup, so its user
+    must be able to write to DEST.
 
     Example: widerow backup /mnt/backup/widerow --store rocksdb:/var/lib/widerow --keep 7
 
@@ -140,9 +141,12 @@ def _show(backups: Sequence[dict[str, Any]], as_json: bool) -> None:
 
 def restore(
     source: Annotated[Path, typer.Argument(metavar="SRC", help="A folder of backups.")],
-    store: Annotated[str, typer.Option("--store", metavar="URL", help="Where to: rocksdb:PATH, empty or not there yet.")],
+    store: Annotated[
+        str, typer.Option("--store", metavar="URL", help="The new store: rocksdb:PATH, an empty or missing folder.")
+    ],
     number: Annotated[
-        int | None, typer.Option("--backup", metavar="N", help="Which one; the newest, by default.", show_default=False)
+        int | None,
+        typer.Option("--backup", metavar="N", help="The number of a backup; the newest, by default.", show_default=False),
     ] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,

@@ -122,7 +122,7 @@ def connect(where: Where, *, tenant: str | None = None, creates: bool = False, w
     url = where.config.store.url
     place = parse_store(url)
     if isinstance(place, InMemory):
-        raise Misused(f"store {url!r} cannot be used by this command", todo="what `memory:` holds is reached with --server")
+        raise Misused(f"store {url!r} cannot be used by this command", todo="reach a store in memory with --server")
     if not isinstance(place, Embedded):  # shared: nobody owns it
         with _opened(where.config, writes=writes) as path, Api.of_socket(path, tenant, url) as api:
             yield api

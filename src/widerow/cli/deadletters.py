@@ -14,7 +14,7 @@ from widerow.cli.api import in_path
 from widerow.cli.failure import Failed, Misused
 from widerow.cli.session import Session, YesOption, client, confirm, writing_client
 
-app = typer.Typer(help="Dead letters: what was refused, with its reason and its bytes.", no_args_is_help=True)
+app = typer.Typer(help="Dead letters: refused reports, with the reason and the bytes.", no_args_is_help=True)
 
 LETTERS = "/v1/deadletters"
 _IDS_AT_ONCE = 100
@@ -88,10 +88,10 @@ def replay(
     every: AllOption = False,
     conflicts: ConflictsOption = False,
 ) -> None:
-    """Send dead letters again, the oldest first. What is stored leaves; what is refused again stays, with the new reason.
+    """Send dead letters again, the oldest first. Stored ones are removed; refused ones stay, with the new reason.
 
     Reports keep the version of their receipt, so corrections made since stay. Letters refused as conflict are sent only by
-    their ids or with --conflicts, since nobody knows which of their values is right. Ends with 1
+    their ids or with --conflicts, since Widerow cannot know which of their values is right. Ends with 1
     if something was refused again, or is not there.
 
     Example: widerow deadletters replay --tenant acme --code unknown-device
@@ -147,7 +147,7 @@ def purge(
 
 def _check_meant(ids: list[str] | None, *others: str | None, every: bool) -> None:
     if ids and (every or any(others)):
-        raise Misused("letters are named by their ids, or by what they have in common: not both")
+        raise Misused("name letters by their ids or by --code, --since, --until and --all, not by both")
     if not ids and not every and not any(others):
         raise Misused("which dead letters?", todo="give their ids, --code, --since or --until; or --all")
 

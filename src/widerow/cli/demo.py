@@ -36,7 +36,7 @@ def add_to(app: typer.Typer) -> None:
 def demo(
     host: Host = None,
     port: Port = None,
-    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="Where the data is kept.", file_okay=False)] = Path(
+    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="The folder of the data.", file_okay=False)] = Path(
         "widerow-demo"
     ),
     devices: Annotated[int, typer.Option("--devices", min=2, max=1_000_000, help="How many devices.")] = 500,

@@ -14,7 +14,7 @@ from widerow.cli.failure import STATES, USAGE, Failed, Misused
 from widerow.cli.inventory import read_inventory
 from widerow.cli.session import Session, YesOption, client, confirm, pairs
 
-app = typer.Typer(help="Devices: who reports.", no_args_is_help=True)
+app = typer.Typer(help="Devices: their description, placement and history.", no_args_is_help=True)
 
 DEVICES = "/v1/devices"
 BULK = 1000
@@ -76,7 +76,7 @@ def list_(
 @app.command("show")
 @client
 def show(session: Session, device: Id) -> None:
-    """One device in full: its description, how it is stored and why, and what it is seen to send.
+    """Show one device: its description, its buckets and their reasons, and its observed rate.
 
     Example: widerow device show press-000017 --tenant acme
     """
@@ -88,7 +88,7 @@ def show(session: Session, device: Id) -> None:
 @app.command("history")
 @client
 def history(session: Session, device: Id) -> None:
-    """What a device's description is, and what it was before: up to ten former states, newest first.
+    """Show the description of a device and up to ten former ones, newest first.
 
     Example: widerow device history press-000017 --tenant acme
     """
@@ -101,7 +101,7 @@ def set_(
     session: Session,
     device: Id,
     display_name: Annotated[str | None, typer.Option("--display-name", metavar="TEXT", help="The name for people.")] = None,
-    type_: Annotated[str | None, typer.Option("--type", metavar="TEXT", help="What it is.")] = None,
+    type_: Annotated[str | None, typer.Option("--type", metavar="TEXT", help="The type, such as press.")] = None,
     location: Annotated[str | None, typer.Option("--location", metavar="TEXT", help="Where it is.")] = None,
     tag: Annotated[
         list[str] | None, typer.Option("--tag", metavar="NAME=VALUE", help="Set a tag. Can be given several times.")
@@ -120,7 +120,7 @@ def set_(
         bool, typer.Option("--create", help="Register the device if it is not known.", show_default=False)
     ] = False,
 ) -> None:
-    """Describe a device. What is not named stays as it is.
+    """Describe a device. Only the named attributes change.
 
     Example: widerow device set press-000017 --tenant acme --location "Hall 3" --tag line=L2
     """
@@ -158,8 +158,10 @@ def swap(
     hardware: Annotated[
         str, typer.Option("--hardware", metavar="ID", help="The new one's serial number, or whatever names it.")
     ],
-    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="Why, or by whom.")] = "",
-    since: Annotated[str | None, typer.Option("--since", metavar="TIME", help="When, if that was earlier: -2h.")] = None,
+    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="A note, such as the reason.")] = "",
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="The time of the swap, if it was earlier: -2h.")
+    ] = None,
 ) -> None:
     """Note that other hardware stands in a device's place. Its name, its data and its history stay.
 

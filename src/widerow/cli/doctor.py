@@ -88,7 +88,7 @@ def _accept_loss(where: Where) -> None:
     lost = accept_loss(folder, copy, rocks_settings(where.config))
     for sentence in lost:
         output.note(f"lost: {sentence}")
-    output.note(f"what was damaged is kept in {copy}" if lost else "the store can be opened; nothing was changed")
+    output.note(f"a copy of the damaged files is in {copy}" if lost else "the store can be opened; nothing was changed")
 
 
 def _examine(where: Where, *, confirm_clock: bool = False) -> Iterator[Check]:

@@ -15,7 +15,7 @@ from widerow.cli.latest import show_latest
 from widerow.cli.points import METRICS_HELP, SAMPLED_HEADER, note_sampled
 from widerow.cli.session import Session, client
 
-app = typer.Typer(help="The fleet: what many devices say together.", no_args_is_help=True)
+app = typer.Typer(help="The fleet: many devices together.", no_args_is_help=True)
 
 SERIES = "/v1/fleet/series"
 
@@ -43,7 +43,9 @@ def series(
     agg: Annotated[
         str, typer.Option("--agg", metavar="NAME,...", help="avg, min, max, sum, count, stddev, p50, p95, p99, devices.")
     ] = "avg",
-    tz: Annotated[str | None, typer.Option("--tz", metavar="ZONE", help="Whose days, such as Europe/Berlin.")] = None,
+    tz: Annotated[
+        str | None, typer.Option("--tz", metavar="ZONE", help="The time zone of days, such as Europe/Berlin.")
+    ] = None,
     fill: Annotated[
         str | None, typer.Option("--fill", metavar="HOW", help="Steps without values: none, null, previous, linear.")
     ] = None,
@@ -57,7 +59,8 @@ def series(
     prefix: PrefixOption = None,
     shape: Annotated[Shape | None, typer.Option("--format", help="table by default.", show_default=False)] = None,
     file: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there.", dir_okay=False, show_default=False)
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="The file to write to.", dir_okay=False, show_default=False),
     ] = None,
 ) -> None:
     """Statistics of all devices that match, together, over steps of time.

@@ -36,7 +36,7 @@ def gateway(
 ) -> None:
     """Take reports over HTTP and MQTT and hand them to Kafka, until stopped by Ctrl-C or SIGTERM.
 
-    What was acknowledged is on every replica that Kafka has of it; workers write it to the store. Tenants, tokens and
+    Acknowledged reports are on every replica in Kafka; workers write them to the store. Tenants, tokens and
     devices are read from the store, on Cassandra or Bigtable. Questions are answered, too. Start as many as are needed.
 
     Example: widerow gateway --brokers kafka:9092 --store cassandra://node/widerow --port 8080

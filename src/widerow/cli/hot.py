@@ -26,7 +26,7 @@ def hot(
     session: Session,
     device: Annotated[str | None, typer.Option("--device", metavar="DEVICE", help="Only this one.")] = None,
 ) -> None:
-    """Devices that send far too much: how much, since when, what is done about it, and the whole story.
+    """Show devices that send far too much: their rate, since when, the steps taken, and the whole story.
 
     Example: widerow hot --tenant acme --device press-000017
     """
@@ -51,11 +51,9 @@ def control(
         list[str] | None,
         typer.Option("--forbid", metavar="STEP", help="Never do this. Can be given several times.", show_default=False),
     ] = None,
-    clear: Annotated[
-        bool, typer.Option("--clear", help="Leave the other steps to what is seen.", show_default=False)
-    ] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Leave the other steps to Widerow.", show_default=False)] = False,
 ) -> None:
-    """Decide what is done about a device that sends far too much: limit, spread, sample. Shows what holds, without options.
+    """Pin or forbid the steps against a device that sends far too much: limit, spread, sample. Without options, show them.
 
     Example: widerow device control press-000017 --tenant acme --pin limit=5 --forbid sample
     """

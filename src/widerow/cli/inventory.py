@@ -25,7 +25,7 @@ def read_inventory(file: Path) -> list[dict[str, Any]]:
     readers = {".json": _json, ".ndjson": _ndjson, ".jsonl": _ndjson, ".csv": _csv}
     reader = readers.get(file.suffix.lower())
     if reader is None:
-        raise Failed(f"{file}: the ending says what it is: use {', '.join(readers)}", code="usage", exit_code=2)
+        raise Failed(f"{file}: the ending decides the format: use {', '.join(readers)}", code="usage", exit_code=2)
     try:
         with file.open(encoding="utf-8-sig", newline="") as lines:
             forms = reader(lines.read(), file)

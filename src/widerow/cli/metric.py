@@ -12,7 +12,7 @@ from widerow.cli.api import in_path
 from widerow.cli.failure import Misused
 from widerow.cli.session import Session, YesOption, client, confirm
 
-app = typer.Typer(help="Metrics: what is measured.", no_args_is_help=True)
+app = typer.Typer(help="Metrics: their kind, unit and description.", no_args_is_help=True)
 
 METRICS = "/v1/metrics"
 
@@ -54,9 +54,11 @@ def set_(
         Kind | None, typer.Option("--kind", help="gauge: goes up and down. counter: only up. text: words.")
     ] = None,
     unit: Annotated[str | None, typer.Option("--unit", metavar="TEXT", help="Such as °C or kWh.")] = None,
-    description: Annotated[str | None, typer.Option("--description", metavar="TEXT", help="What it means.")] = None,
+    description: Annotated[
+        str | None, typer.Option("--description", metavar="TEXT", help="The meaning, for people.")
+    ] = None,
 ) -> None:
-    """Describe a metric. What is not named stays as it is.
+    """Describe a metric. Only the named attributes change.
 
     Example: widerow metric set energy --tenant acme --kind counter --unit kWh
     """

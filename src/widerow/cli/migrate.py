@@ -25,13 +25,13 @@ def add_to(app: typer.Typer) -> None:
 
 
 def migrate(
-    source: Annotated[str, typer.Argument(metavar="FROM", help="The store to copy. Nobody may write to it meanwhile.")],
+    source: Annotated[str, typer.Argument(metavar="FROM", help="The store to copy. No process may write to it meanwhile.")],
     target: Annotated[str, typer.Argument(metavar="TO", help="An empty store, or one that holds part of this copy.")],
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare both, value by value, at the end.")] = True,
     config: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Configuration file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
-    """Copy a store to another engine: reports with their versions, the catalog, erase marks. The source is only read.
+    """Copy a store to another engine: reports with their versions, the catalog, erase marks. It only reads the source.
 
     If it is interrupted, the same command goes on where it was. Where the target is shared, no other process can write to it
     meanwhile: this one has its lease.

@@ -30,7 +30,7 @@ from widerow.cli.tenant import TENANTS
 if TYPE_CHECKING:  # it brings NumPy with it, which `--help` need not wait for
     from widerow.ingest.mqtt.mosquitto import User
 
-app = typer.Typer(help="The MQTT broker: who may publish what.", no_args_is_help=True)
+app = typer.Typer(help="The MQTT broker: its configuration and users.", no_args_is_help=True)
 
 CONFIGURATION, ACCESS, PASSWORDS = "mosquitto.conf", "acl", "passwd"
 CREDENTIALS, GATEWAY_ENV = "credentials.csv", "gateway.env"
@@ -48,7 +48,7 @@ def config(
         typer.Option(
             "--as",
             metavar="DIR",
-            help="What the broker calls that folder, if it runs in a container.",
+            help="The path of that folder for the broker, if it runs in a container.",
             show_default=False,
         ),
     ] = None,
@@ -71,7 +71,9 @@ def config(
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option("--port", min=1, max=65_535, help="Where it listens; 8883 with TLS, 1883 without.", show_default=False),
+        typer.Option(
+            "--port", min=1, max=65_535, help="The broker's port; 8883 with TLS, 1883 without.", show_default=False
+        ),
     ] = None,
     tls_cert: Annotated[
         Path | None, typer.Option("--tls-cert", metavar="FILE", help="The broker's certificate.", show_default=False)
@@ -84,7 +86,7 @@ def config(
         typer.Option("--tls-ca", metavar="FILE", help="The authority that signed --tls-cert.", show_default=False),
     ] = None,
     data: Annotated[
-        Path, typer.Option("--data", metavar="DIR", help="Where the broker keeps what waits in it, as it calls that.")
+        Path, typer.Option("--data", metavar="DIR", help="The folder for waiting messages, as the broker sees it.")
     ] = Path("/var/lib/mosquitto"),
 ) -> None:
     """Write mosquitto's configuration, access rules and passwords, and new credentials for those who have none.

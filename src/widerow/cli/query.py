@@ -48,7 +48,7 @@ def add_to(app: typer.Typer) -> None:
 def query(
     session: Session,
     devices: Annotated[
-        list[str] | None, typer.Argument(metavar="[DEVICE]...", help="Whose points.", show_default=False)
+        list[str] | None, typer.Argument(metavar="[DEVICE]...", help="The devices, by name.", show_default=False)
     ] = None,
     metrics: Annotated[
         list[str] | None,
@@ -98,7 +98,8 @@ def query(
         int | None, typer.Option("--top", min=1, help="Only the devices with the greatest value.", rich_help_panel=_MANY)
     ] = None,
     by: Annotated[
-        str | None, typer.Option("--by", metavar="AGG", help="Of this over the whole span.", rich_help_panel=_MANY)
+        str | None,
+        typer.Option("--by", metavar="AGG", help="The aggregate for --top, over the whole span.", rich_help_panel=_MANY),
     ] = None,
     order: Annotated[
         Order | None,
@@ -110,7 +111,8 @@ def query(
     tags: Annotated[bool, typer.Option("--tags", help="With the tags of each report (json, csv, arrow).")] = False,
     shape: Annotated[Shape | None, typer.Option("--format", help="table by default.", show_default=False)] = None,
     file: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there.", dir_okay=False, show_default=False)
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="The file to write to.", dir_okay=False, show_default=False),
     ] = None,
 ) -> None:
     """The points of a device, oldest first: raw, or statistics over steps. With several devices or a description of them,

@@ -82,7 +82,7 @@ def show(
 
 @app.command("diff")
 def diff(store: StoreOption = None, config: ConfigOption = None, json: JsonOption = False) -> None:
-    """What `apply` would run. Changes nothing; ends with 1 if something is missing.
+    """Print the statements that `apply` would run. Changes nothing; ends with 1 if there are any.
 
     Example: widerow schema diff --store cassandra://10.0.0.1/widerow
     """

@@ -66,7 +66,7 @@ def serve(
 ) -> None:
     """Take reports and answer questions, until stopped by Ctrl-C or SIGTERM.
 
-    What was acknowledged is on disk. Settings come from --config, WIDEROW_* variables and options, later ones winning.
+    Acknowledged reports are on disk. Settings come from --config, WIDEROW_* variables and options, later ones winning.
     A store has one process that serves it: on Cassandra and Bigtable that is the one with the writer's lease.
 
     Example: widerow serve --store rocksdb:/var/lib/widerow --port 8080

@@ -26,7 +26,7 @@ from widerow.cli.failure import Failed, Misused, as_misuse
 from widerow.config import Config
 from widerow.model.times import parse_duration
 
-_PANEL = "Whom to speak to"
+_PANEL = "Server or store"
 ServerOption = Annotated[
     str | None,
     typer.Option("--server", metavar="URL", help="A server, HOST:PORT or a URL; or WIDEROW_URL.", rich_help_panel=_PANEL),
@@ -55,7 +55,7 @@ TenantOption = Annotated[
     typer.Option(
         "--tenant",
         metavar="NAME",
-        help="Whose data; or WIDEROW_TENANT. A tenant's own token implies it.",
+        help="The tenant; or WIDEROW_TENANT. A tenant's own token implies it.",
         envvar="WIDEROW_TENANT",
         show_envvar=False,
         rich_help_panel=_PANEL,
@@ -151,7 +151,7 @@ def confirm(what: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise Misused(f"{what} cannot be undone, and nobody can be asked here", todo="give --yes")
+        raise Misused(f"{what} cannot be undone, and there is no terminal to ask at", todo="give --yes")
     # By hand: typer's own question leaves a space on standard output, which is for results.
     sys.stderr.write(f"{what} cannot be undone. Go on? [y/N] ")
     sys.stderr.flush()

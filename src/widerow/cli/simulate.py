@@ -46,7 +46,7 @@ class FleetKind(StrEnum):
     TRUCKS = "trucks"
 
 
-Kind = Annotated[FleetKind, typer.Option("--kind", help="What reports: the machines of a factory, or trucks on the road.")]
+Kind = Annotated[FleetKind, typer.Option("--kind", help="The fleet: the machines of a factory, or trucks on the road.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -59,10 +59,11 @@ def simulate(
     devices: Annotated[int, typer.Option("--devices", min=1, help="How many devices.")] = 1000,
     rate: Annotated[float, typer.Option("--rate", min=0, help="Reports per second; 0: as fast as possible.")] = 1000,
     seconds: Annotated[
-        float | None, typer.Option("--seconds", min=0, help="How long; 10 unless --count is given.", show_default=False)
+        float | None,
+        typer.Option("--seconds", min=0, help="Seconds to send for; 10 unless --count is given.", show_default=False),
     ] = None,
     count: Annotated[int | None, typer.Option("--count", min=1, help="About how many reports.", show_default=False)] = None,
-    body: Annotated[BodyFormat, typer.Option("--format", help="How reports are written.")] = BodyFormat.LINE,
+    body: Annotated[BodyFormat, typer.Option("--format", help="The format of the requests.")] = BodyFormat.LINE,
     lines: Annotated[
         int | None, typer.Option("--lines", min=1, help="Reports in a request; about a tenth of a second's by default.")
     ] = None,

@@ -13,7 +13,7 @@ from widerow.cli.session import Session, YesOption, confirm, operator_client, pa
 from widerow.cli.tenant_usage import usage
 from widerow.cli.tenant_whatif import whatif
 
-app = typer.Typer(help="Tenants: who owns devices, limits, retention and tokens.", no_args_is_help=True)
+app = typer.Typer(help="Tenants, with their devices, limits, retention and tokens.", no_args_is_help=True)
 
 TENANTS = "/v1/admin/tenants"
 _KNOBS = {
@@ -42,7 +42,7 @@ WritesPerS = Annotated[
 ]
 Burst = Annotated[
     int | None,
-    typer.Option("--writes-burst", min=0, metavar="N", help="Reports at once; 0: what ten seconds at --writes-per-s bring."),
+    typer.Option("--writes-burst", min=0, metavar="N", help="Reports at once; 0: ten seconds' worth of --writes-per-s."),
 ]
 StorageBytes = Annotated[int | None, typer.Option("--storage-bytes", min=0, metavar="N", help="Bytes kept; 0: any number.")]
 DeviceCount = Annotated[int | None, typer.Option("--devices", min=0, metavar="N", help="Devices registered; 0: any number.")]
@@ -64,7 +64,7 @@ QueryBurst = Annotated[
         "--query-cost-burst",
         min=0,
         metavar="N",
-        help="Rows that they may read at once; 0: what ten seconds at --query-cost-per-s allow.",
+        help="Rows that they may read at once; 0: ten seconds' worth of --query-cost-per-s.",
     ),
 ]
 ModeOptions = Annotated[
@@ -80,7 +80,7 @@ HotOptions = Annotated[
     typer.Option(
         "--hot",
         metavar="STEP=MODE",
-        help="What is done about devices that send far too much: limit, spread, sample; auto, pin or forbid. "
+        help="Steps against devices that send far too much: limit, spread or sample; auto, pin or forbid. "
         "Can be given several times.",
     ),
 ]
@@ -214,7 +214,7 @@ def set_(
     attribute_tags: AttributeTags = None,
     yes: YesOption = False,
 ) -> None:
-    """Change a tenant. What is not named stays as it is. A shorter retention shows what goes, and asks.
+    """Change a tenant. Only the named settings change. For a shorter retention it shows the data that goes, and asks.
 
     Example: widerow tenant set acme --writes-per-s 5000 --mode writes_per_s=shadow
     """

@@ -31,7 +31,7 @@ def usage(
         Step | None, typer.Option("--step", help="By hours or by days; as it fits otherwise.", show_default=False)
     ] = None,
 ) -> None:
-    """What a tenant used, what it has stored, and what that costs.
+    """Show the use of a tenant, its stored bytes, and their cost.
 
     Example: widerow tenant usage acme --last 30d --json
     """

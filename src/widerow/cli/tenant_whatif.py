@@ -32,7 +32,7 @@ def whatif(
     ],
     last: Annotated[str, typer.Option("--last", metavar="TIME", help="Of how long before now: 36h, 7d.")] = "7d",
 ) -> None:
-    """What limits and retentions would have refused and taken away. Changes nothing.
+    """Show which reports proposed limits would have refused, and which data a retention would take. Changes nothing.
 
     Example: widerow tenant whatif acme --limits proposed.toml --last 7d
     """
@@ -82,5 +82,5 @@ def _draw(found: dict[str, Any]) -> None:
             f"{level['reaches_back_to']} to {level['would_reach_back_to']} would go"
         )
     for limit in found["now"]:
-        over = f"{limit['over']:,} over it: what is new would be refused" if limit["over"] else "within it"
+        over = f"{limit['over']:,} over it: new ones would be refused" if limit["over"] else "within it"
         output.emit(f"{limit['limit']}: {limit['seen']:,} now, {limit['allowed']:,} allowed: {over}")

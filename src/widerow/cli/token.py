@@ -13,7 +13,7 @@ from widerow.cli.failure import Misused
 from widerow.cli.session import Session, duration, operator_client
 from widerow.model.times import SystemClock, format_time
 
-app = typer.Typer(help="Tokens: who may do what.", no_args_is_help=True)
+app = typer.Typer(help="Tokens: a secret with a role each.", no_args_is_help=True)
 
 TOKENS = "/v1/admin/tokens"
 
@@ -35,7 +35,8 @@ OfTenant = Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="
 def create(
     session: Session,
     tenant: Annotated[
-        str | None, typer.Argument(metavar="TENANT", help="Whose token it is; none with --operator.", show_default=False)
+        str | None,
+        typer.Argument(metavar="TENANT", help="The tenant of the token; none with --operator.", show_default=False),
     ] = None,
     role: Annotated[
         TenantRole | None,
@@ -50,7 +51,9 @@ def create(
     ] = False,
     device: Annotated[str | None, typer.Option("--device", metavar="ID", help="The device of --role device.")] = None,
     expires: Annotated[str | None, typer.Option("--expires", metavar="TIME", help="After how long: 12h, 30d.")] = None,
-    description: Annotated[str, typer.Option("--description", metavar="TEXT", help="What it is for.")] = "",
+    description: Annotated[
+        str, typer.Option("--description", metavar="TEXT", help="A note for people, such as its purpose.")
+    ] = "",
 ) -> None:
     """Make a token and print it, alone, on standard output. It cannot be shown again.
 
@@ -65,7 +68,7 @@ def create(
         form["role"] = "operator"
     else:
         if tenant is None or role is None:
-            raise Misused("whose token, and for what?", todo="give TENANT and --role, or --operator")
+            raise Misused("a token needs a tenant and a role", todo="give TENANT and --role, or --operator")
         if (role is TenantRole.DEVICE) != (device is not None):
             raise Misused("--role device and --device ID go together")
         form |= {"role": role.value, "tenant": tenant}

@@ -52,7 +52,7 @@ def verify(session: Session, start: StartOption = None, end: EndOption = "now", 
     if report.sums["wrong"]:
         stay = report.sums["cannot_tell"] + report.sums["unreadable"] == report.sums["wrong"]
         raise Failed(
-            f"{report.sums['wrong']:,} records are not what they should be",
+            f"{report.sums['wrong']:,} records are wrong",
             code="rollups",
             todo="see the notes" if stay else "`widerow repair` with the same options mends what can be mended",
         )
@@ -62,7 +62,7 @@ def verify(session: Session, start: StartOption = None, end: EndOption = "now", 
 def repair(session: Session, start: StartOption = None, end: EndOption = "now", device: DeviceOption = None) -> None:
     """Verify rollups, and mend those that are wrong: each record by itself, and nothing beside it.
 
-    What raw reports or the level beneath still tell is computed from them. A record is never removed or made to say less
+    Records are computed from raw reports, or from the level beneath. A record is never removed or made to say less
     because its reports are gone or cannot be read: it is named (cannot tell, unreadable), and stays. Ends with 1 if one
     was. It may be interrupted, and repeated, at any time; a server may be running.
 

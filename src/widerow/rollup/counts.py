@@ -327,7 +327,7 @@ def _stored(device: Coded, rows: Rows) -> Stored:
     which = np.flatnonzero(np.array([name == SIZES for name in names], np.bool_)[cells.name])
     packed = cells.texts.take(cells.text[which])
     if (lengths(packed.offsets) < _SIZES_BYTES).any() or (packed.data[packed.offsets[:-1]] != _FORMAT).any():
-        raise Corrupt("what is stored of a device cannot be read: was it written by a newer release?")
+        raise Corrupt("the counts of a device cannot be read; perhaps a newer release wrote them")
     at = packed.offsets[:-1, None] + np.arange(1, _SIZES_BYTES)
     sizes = np.zeros((len(rows), len(SIZE_NAMES)), np.int64)
     sizes[owner[which]] = packed.data[at].view("<u4")

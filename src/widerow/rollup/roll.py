@@ -251,7 +251,7 @@ class Roller:
             ]
         )
         if self._crew and self._clock.now_us() > marked_us + self._crew.longest_us:
-            raise Unavailable("writing hours took so long that the marks of what follows may be gone: they are rolled again")
+            raise Unavailable("writing hours took so long that later marks may be gone: the hours are rolled again")
         self._told(tenant, hours)
 
     def roll_day(self, tenant: Tenant, *units: Unit) -> Rolled:

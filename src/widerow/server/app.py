@@ -230,7 +230,7 @@ class _PathRoute(StarletteRoute):
 def _no_route(routes: Mapping[str, Route], method: str) -> NoReturn:
     if routes:
         raise MethodNotAllowed(method, sorted(routes))
-    raise NotFound("there is nothing at this path; /openapi.json lists what there is", code="route")
+    raise NotFound("no route has this path; /openapi.json lists all routes", code="route")
 
 
 def _headers(scope: Scope) -> dict[str, str]:

@@ -170,7 +170,7 @@ def told(error: WiderowError) -> WiderowError:
     """What a caller may read of an error. Requests that fail of the same error share its id, and one line of the log."""
     if isinstance(error, Corrupt):
         log.error("a request met damage: %s", str(error))
-        return Corrupt("stored bytes are not what was written; the server's log names them")
+        return Corrupt("stored bytes have changed; the server's log names them")
     if not isinstance(error, StoreUnavailable):
         return error
     request_id = secrets.token_hex(8)

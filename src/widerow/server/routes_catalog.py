@@ -77,7 +77,7 @@ DESCRIPTIONS: tuple[Route, ...] = (
         summary="Show what a device's description was before",
         doc="The current state and up to ten former ones, newest first.",
         parameters=(DEVICE, TENANT),
-        replies=tabular("What it was, and when.", "DeviceHistory"),
+        replies=tabular("Each state, with its time.", "DeviceHistory"),
         errors=(404,),
         offers=TABULAR,
     ),
@@ -167,7 +167,7 @@ DESCRIPTIONS: tuple[Route, ...] = (
         summary="Devices that send far too much, and what happened to them",
         doc="Of all tenants, for an operator who names none.",
         parameters=(Param(name="device", doc="Only this one."), TENANT),
-        replies={200: Reply(doc="Who is hot now, and the story.", forms=json_form("Hot"))},
+        replies={200: Reply(doc="Devices that are hot now, and the story.", forms=json_form("Hot"))},
     ),
     Route(
         method="GET",
@@ -298,7 +298,9 @@ ADMINISTRATION: tuple[Route, ...] = (
         summary="Make a token",
         doc="The secret is in this answer, and nowhere else.",
         parameters=(TENANT,),
-        body=Body(doc="What it may do.", forms=json_form("NewToken"), example={"role": "write", "description": "line 3"}),
+        body=Body(
+            doc="The role of the token.", forms=json_form("NewToken"), example={"role": "write", "description": "line 3"}
+        ),
         replies={201: Reply(doc="The token, with its secret.", forms=json_form("MadeToken"))},
         errors=(404, 413, 415),
     ),
@@ -324,7 +326,7 @@ ADMINISTRATION: tuple[Route, ...] = (
         summary="Erase a metric over a span, of one device or of all",
         doc="Unreadable on return, for ever; off the disk soon after.",
         parameters=(TENANT,),
-        body=Body(doc="What to erase.", forms=json_form("Erasure")),
+        body=Body(doc="The data to erase.", forms=json_form("Erasure")),
         replies=DONE,
         errors=(404, 413, 415),
     ),
@@ -385,11 +387,11 @@ ADMINISTRATION: tuple[Route, ...] = (
         doc="By whole days (UTC), a slice for each call: go on with `after` set to `next` until that is null.",
         parameters=(TENANT,),
         body=Body(
-            doc="What to verify.",
+            doc="The windows to verify.",
             forms=json_form("Verification"),
             example={"start": "-7d", "device": "press-000017", "repair": False},
         ),
-        replies={200: Reply(doc="What was found in this slice.", forms=json_form("Verified"))},
+        replies={200: Reply(doc="The findings of this slice.", forms=json_form("Verified"))},
         errors=(404, 413, 415),
     ),
 )

@@ -32,7 +32,7 @@ LETTERS: tuple[Route, ...] = (
         roles=ADMINS,
         group=_GROUP,
         summary="List dead letters, the newest first",
-        doc="What was refused and why, without its bytes.",
+        doc="Refused reports with their reasons, without the bytes.",
         parameters=(_CODE, _SINCE, _UNTIL, _PAGE, AFTER, TENANT),
         replies=tabular("A page of letters.", "Letters"),
         offers=TABULAR,
@@ -57,12 +57,12 @@ LETTERS: tuple[Route, ...] = (
         group=_GROUP,
         summary="Send dead letters again",
         doc=f"The oldest first, up to {MOST_AT_ONCE:,} for each call: go on with `after` set to `next` until that is null. "
-        "A letter is removed when what it holds is stored. What is refused again stays, with the new reason. Reports "
-        "keep the version of their receipt: what corrected them since stays. Letters refused as `conflict` are left unless "
+        "A letter is removed when its reports are stored. Reports that are refused again stay, with the new reason. Reports "
+        "keep the version of their receipt: later corrections stay. Letters refused as `conflict` are left unless "
         "they are asked for by their ids or with `conflicts`.",
         parameters=(TENANT,),
         body=Body(doc="Which.", forms=json_form("LetterReplay"), example={"code": "unknown-device", "since": "-1d"}),
-        replies={200: Reply(doc="What became of each.", forms=json_form("LettersReplayed"))},
+        replies={200: Reply(doc="The outcome for each letter.", forms=json_form("LettersReplayed"))},
         errors=(413, 415),
     ),
     Route(

@@ -189,7 +189,7 @@ READING: tuple[Route, ...] = (
         long=True,
         roles=READERS,
         group="Reading",
-        summary="What all devices that match say together, over steps",
+        summary="Statistics of all devices that match, together, over steps",
         doc="In steps of whole hours all devices, those of a type, and all types apart are known beforehand; otherwise the "
         "devices that match are asked. An answer is whole, or refused by a limit.",
         parameters=(*MATCH, METRICS, START, END, FLEET_STEP, FLEET_AGG, FILL, TZ, GROUP_BY, EPOCH, TENANT),

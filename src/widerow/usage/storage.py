@@ -258,9 +258,9 @@ class StorageUse:
                 written = self._recorder.written(name)
                 levels, ratio = self.levels(followed.tenant), self.ratios(followed.tenant)["raw"]
             except WiderowError as error:  # what was known goes on to hold
-                log.warning("what %s has stored could not be read: %s", name, error)
+                log.warning("the stored bytes of %s could not be counted: %s", name, error)
             except Exception:
-                log.exception("what %s has stored could not be read", name)
+                log.exception("the stored bytes of %s could not be counted", name)
             else:
                 followed.written, followed.per_byte, followed.levels = written, ratio, levels
 

@@ -83,7 +83,7 @@ def reason_of(code: int) -> str:
 
 def read_connack(body: bytes) -> Connack:
     if len(body) < 3 or body[0] > 1:
-        raise MqttFault("a CONNACK is not what MQTT 5 says")
+        raise MqttFault("a CONNACK is not as MQTT 5 wants it")
     properties, end = _properties(body, 2)
     if end != len(body):
         raise MqttFault("a CONNACK goes on behind its properties")

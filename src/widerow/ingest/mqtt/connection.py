@@ -276,7 +276,7 @@ class Connection:
 
     def _accepted(self, answer: answers.Connack) -> None:
         if answer.reason_code:
-            raise MqttFault(f"the broker refuses us: {answers.reason_of(answer.reason_code)}", answer.reason_code)
+            raise MqttFault(f"the broker refuses the gateway: {answers.reason_of(answer.reason_code)}", answer.reason_code)
         if not answer.number(answers.SHARED_AVAILABLE, 1):
             raise MqttFault("the broker has no shared subscriptions, which are needed")
         self._state, self._resumed = _CONNECTED, answer.session_present
