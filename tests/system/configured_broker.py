@@ -20,7 +20,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from typer.testing import CliRunner
 
 from servers.mosquitto import Mosquitto
-from widerow.cli.main import app
+from widerow.cli.commands import app
 from widerow.config import Mqtt
 from widerow.ingest.mqtt.topics import Template
 

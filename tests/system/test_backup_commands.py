@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from system.conftest import config_at
 from widerow.backup.folder import BackupFolder
-from widerow.cli.main import app
+from widerow.cli.commands import app
 from widerow.model.tenant import Tenant
 from widerow.server.run import running
 from widerow.server.sockets import SOCKET, reachable

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from widerow.cli.main import app
+from widerow.cli.commands import app
 from widerow.model.times import SECOND, format_time
 
 ODD = "Halle 3/Presse #6"

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from system.conftest import config_at, now_ms
-from widerow.cli.main import app
+from widerow.cli.commands import app
 from widerow.model.device import Device
 from widerow.model.tenant import Tenant
 from widerow.model.token import Role

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from system.conftest import config_at
-from widerow.cli.main import app
+from widerow.cli.commands import app
 from widerow.model.tenant import Tenant
 from widerow.model.token import Role
 from widerow.server.run import running

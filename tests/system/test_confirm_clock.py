@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from system.conftest import config_at
-from widerow.cli.main import app
+from widerow.cli.commands import app
 from widerow.config import Config, Store
 from widerow.model.batch import Report, batch_of
 from widerow.model.tenant import Tenant

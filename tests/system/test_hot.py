@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from awake import Running
 from system.conftest import ENGINES, Site, config_at, stored
 from widerow.admit.controls import What
-from widerow.cli.main import app
+from widerow.cli.commands import app
 from widerow.config import Hot, Time
 from widerow.model.times import SECOND, format_time, parse_rfc3339
 from widerow.model.token import Role

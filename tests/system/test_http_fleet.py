@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from system.conftest import Site, now_ms
 from widerow.admit.controls import What
-from widerow.cli.main import app
+from widerow.cli.commands import app
 from widerow.model.times import HOUR, format_time
 from widerow.model.token import Role
 from widerow.server.call import USED_HEADER

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from system.conftest import Site, now_ms
-from widerow.cli.main import app
+from widerow.cli.commands import app
 from widerow.model.labels import labelled
 from widerow.model.token import Role
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from system.conftest import Site, now_ms
-from widerow.cli.main import app
+from widerow.cli.commands import app
 from widerow.model.times import DAY, HOUR, MS
 from widerow.model.token import Role
 

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from system.conftest import Site, now_ms
-from widerow.cli.main import app
+from widerow.cli.commands import app
 from widerow.client import Client
 from widerow.model.errors import Rejected
 from widerow.model.labels import labelled

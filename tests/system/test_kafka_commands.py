@@ -17,7 +17,7 @@ from servers.kafka import Kafka
 from system.conftest import now_ms
 from system.kafka_path import until
 from widerow import Client, Written
-from widerow.cli.main import app
+from widerow.cli.commands import app
 from widerow.cli.worker import _worker
 from widerow.config import Config, load
 from widerow.model.device import Device

@@ -23,7 +23,7 @@ from servers.bigtable import Bigtable
 from servers.cassandra import Cassandra
 from servers.fixtures import had
 from system.victim import Victim
-from widerow.cli.main import app
+from widerow.cli.commands import app
 from widerow.config import Config, Store
 from widerow.model.errors import NotTheWriter
 from widerow.model.tenant import Tenant

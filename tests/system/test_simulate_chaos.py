@@ -9,7 +9,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from system.conftest import Site, in_path
-from widerow.cli.main import app
+from widerow.cli.commands import app
 from widerow.model.batch import reports_of
 from widerow.model.times import MINUTE, SECOND, format_time, parse_rfc3339
 from widerow.model.token import Role

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from reference.line import decode
 from system.conftest import Site, now_ms
-from widerow.cli.main import app
+from widerow.cli.commands import app
 from widerow.codec.line import LineNaming
 from widerow.model.batch import CellKind
 from widerow.model.labels import parted

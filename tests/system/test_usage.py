@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from system.conftest import Site, now_ms
-from widerow.cli.main import app
+from widerow.cli.commands import app
 from widerow.config import Prices
 from widerow.model.times import DAY, HOUR, TimeSpan
 from widerow.model.token import Role

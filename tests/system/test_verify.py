@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from system.conftest import config_at
-from widerow.cli.main import app
+from widerow.cli.commands import app
 from widerow.config import Config
 from widerow.model.errors import Corrupt
 from widerow.model.names import Names

@@ -13,7 +13,7 @@ from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from widerow import __version__
-from widerow.cli.main import app
+from widerow.cli.commands import app
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +115,7 @@ def test_every_client_command_has_the_same_options() -> None:
 
 def test_help_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from widerow.cli.main import app; app(['query', '--help'], standalone_mode=False);"
+        "import sys; from widerow.cli.commands import app; app(['query', '--help'], standalone_mode=False);"
         "heavy = {'numpy', 'numba', 'pyarrow', 'httpx', 'rocksdict', 'uvicorn'} & set(sys.modules);"
         "sys.exit(f'imported: {heavy}' if heavy else 0)"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from widerow.cli.main import app
+from widerow.cli.commands import app
 
 
 @pytest.fixture(autouse=True)

@@ -42,7 +42,7 @@ from servers.fixtures import had
 from servers.kafka import VERSION as KAFKA
 from servers.mosquitto import program
 from widerow import __version__
-from widerow.cli.main import app
+from widerow.cli.commands import app
 from widerow.cli.mqtt import GATEWAY_ENV
 from widerow.config import Config, build
 from widerow.ingest.mqtt.mosquitto import GATEWAY, matches, read_passwords

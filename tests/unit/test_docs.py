@@ -17,7 +17,7 @@ import typer.main
 from prometheus_client import Counter, Gauge, Histogram
 
 from widerow.catalog.catalog import CatalogSettings
-from widerow.cli.main import app
+from widerow.cli.commands import app
 from widerow.cli.token import revoke
 from widerow.codec.line import LineDecoder
 from widerow.config import Config

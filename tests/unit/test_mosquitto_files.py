@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from deployment import compose
 from servers.fixtures import had
 from servers.mosquitto import program
-from widerow.cli.main import app
+from widerow.cli.commands import app
 from widerow.config import Config, Mqtt, Store
 from widerow.ingest.mqtt.mosquitto import (
     GATEWAY,

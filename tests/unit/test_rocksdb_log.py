@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from widerow.cli.main import app
+from widerow.cli.commands import app
 from widerow.engine.contract import START_US, sparse_rows
 from widerow.engine.contract.tables import FIXED, SPARSE, V1, A
 from widerow.engine.rocksdb import RocksEngine, RocksSettings

@@ -1,17 +1,22 @@
 """What a command says when it cannot go on: one line, what to do about it, and an exit code.
 
-Rule: whoever uses the command line never sees a traceback for something they can change.
+Rule: a command never ends with a traceback. `WIDEROW_TRACEBACK=1` asks for one, to report a fault of ours.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
-from widerow.model.errors import ConfigError, Rejected, WiderowError
+from widerow.model.errors import INTERNAL, ConfigError, Rejected, WiderowError
 
 USAGE = 2
 """The exit code for a command that was put wrongly; 1 is for one that was understood and failed."""
+INTERRUPTED = 130
 
 STATES = ("device-limit",)
 """Codes of requests that were put well, and came at the wrong time."""
@@ -47,3 +52,55 @@ def as_misuse(option: str = "") -> Iterator[None]:
         yield
     except (Rejected, ConfigError) as error:
         raise Failed(f"{option}: {error}" if option else str(error), code=error.code, exit_code=USAGE) from None
+
+
+def leave(error: BaseException) -> NoReturn:
+    """End the process after an error that nothing else has caught."""
+    if isinstance(error, SystemExit):
+        raise error
+    if isinstance(error, KeyboardInterrupt):
+        os._exit(INTERRUPTED)
+    if isinstance(error, BrokenPipeError):
+        # The reader of our output has gone, as `head` does. Python would complain once more when it closes the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(1)
+    sys.exit(ended(error))
+
+
+def ended(error: BaseException) -> int:
+    """Print the one line for an error; gives the exit code."""
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    from widerow.cli.output import note, printable  # noqa: PLC0415 - it needs this module
+
+    known = error if isinstance(error, WiderowError) else _known(error)
+    if os.environ.get("WIDEROW_TRACEBACK"):
+        sys.excepthook(type(error), error, error.__traceback__)
+    note(f"error: {known.code}: {printable(str(known))}")
+    return known.exit_code if isinstance(known, Failed) else 1
+
+
+def _known(error: BaseException) -> Failed:
+    """An error of Python or the system, in our words."""
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return Failed("there is too little memory", code="memory", todo="give the process more (ulimit -v, its container)")
+    if isinstance(error, OSError) and error.errno is not None:
+        where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+        return Failed(f"{where}{os.strerror(error.errno)}", code="file", todo=_OF_SYSTEM.get(error.errno, "check the path"))
+    return Failed(
+        f"{type(error).__name__}: {error}", code=INTERNAL, todo="this is a fault of Widerow: WIDEROW_TRACEBACK=1 shows where"
+    )
+
+
+_OF_SYSTEM = {
+    errno.EACCES: "check the permissions, or give another path",
+    errno.EPERM: "check the permissions, or give another path",
+    errno.EROFS: "give a path on a disk that can be written to",
+    errno.ENOSPC: "free some space on the disk",
+    errno.EDQUOT: "free some space, or raise the quota",
+    errno.EMFILE: "allow more open files (ulimit -n)",
+    errno.ENFILE: "allow the machine more open files (fs.file-max)",
+    errno.ENOTDIR: "a part of the path is a file: give another path",
+    errno.EIO: "the disk fails: see the system's log",
+}
+"""What helps against an error of the system."""

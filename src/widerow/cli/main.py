@@ -1,126 +1,28 @@
-"""`widerow`: the entry point. Puts the command groups together and turns failures into one line and an exit code.
+"""`widerow`: the entry point. Every failure ends in one line and an exit code, from the first import on.
 
-Exit codes: 0 done, 1 failed, 2 put wrongly, 130 interrupted (`serve` and `demo` end with 0: that is how one stops them).
-Rule: importing this module imports neither NumPy nor an engine nor HTTP; `widerow --help` answers at once.
+Rule: this module imports nothing before `main` runs. Ctrl-C may come while the commands are being imported.
 """
-
-from __future__ import annotations
-
-import gc
-import os
-import sys
-from typing import Annotated, Any
-
-import typer
-from typer.core import TyperGroup
-
-from widerow import __version__
-from widerow.cli import (
-    api_server,
-    audit,
-    backup,
-    deadletters,
-    demo,
-    device,
-    doctor,
-    fleet,
-    gateway,
-    hot,
-    latest,
-    metric,
-    migrate,
-    mqtt,
-    query,
-    schema,
-    serve,
-    simulate,
-    tenant,
-    token,
-    verify,
-    worker,
-)
-from widerow.cli.failure import Failed
-from widerow.cli.output import note, printable
-from widerow.model.errors import WiderowError
-
-INTERRUPTED = 130
-
-
-class Commands(TyperGroup):
-    """The group of all commands, with one place for what can go wrong in any of them."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except WiderowError as error:
-            note(f"error: {error.code}: {printable(str(error))}")
-            raise typer.Exit(error.exit_code if isinstance(error, Failed) else 1) from None
-        except KeyboardInterrupt:
-            raise typer.Exit(INTERRUPTED) from None
-
-
-app = typer.Typer(
-    name="widerow",
-    cls=Commands,
-    help="Fleet telemetry on wide-column stores.\n\nTo see it work: [bold]widerow demo[/bold].",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-serve.add_to(app)
-gateway.add_to(app)
-worker.add_to(app)
-api_server.add_to(app)
-demo.add_to(app)
-simulate.add_to(app)
-app.add_typer(tenant.app, name="tenant")
-app.add_typer(token.app, name="token")
-app.add_typer(device.app, name="device")
-app.add_typer(metric.app, name="metric")
-query.add_to(app)
-latest.add_to(app)
-app.add_typer(fleet.app, name="fleet")
-hot.add_to(app)
-app.add_typer(deadletters.app, name="deadletters")
-app.add_typer(mqtt.app, name="mqtt")
-app.add_typer(schema.app, name="schema")
-migrate.add_to(app)
-backup.add_to(app)
-verify.add_to(app)
-audit.add_to(app)
-doctor.add_to(app)
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"widerow {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)] = False,
-) -> None:
-    pass
-
-
-_FEW_COLLECTIONS = 50_000
 
 
 def main() -> None:
     """Run the command that the arguments name."""
-    # What is imported stays: to look through it for garbage again and again took a sixth of a short command's time. Servers
-    # settle this anew once they have started (`serve.warm_up`).
-    gc.set_threshold(_FEW_COLLECTIONS)
     try:
-        app(prog_name="widerow")
-    except KeyboardInterrupt:
-        os._exit(INTERRUPTED)
-    except BrokenPipeError:
-        # Whoever read our output has gone, as `head` does. Python would complain once more when it closes the stream.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        import os  # noqa: PLC0415
+        import signal  # noqa: PLC0415
+
+        # A shell has it ignored for what runs in the background.
+        heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if heeded:  # an import that is interrupted may fail in its own words, or hang; nothing is open yet
+            signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+        from widerow.cli.commands import run  # noqa: PLC0415
+
+        if heeded:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        run()
+    except BaseException as error:  # noqa: BLE001
+        from widerow.cli.failure import leave  # noqa: PLC0415
+
+        leave(error)
 
 
 if __name__ == "__main__":
