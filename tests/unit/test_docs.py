@@ -167,7 +167,7 @@ def test_every_option_is_documented() -> None:
         return {option.replace("--no-", "--") for option in re.findall(r"--[a-z][a-z-]+", text)}
 
     text = page("reference/cli.md")
-    everywhere = named(section(text, "Whom a command speaks to") + section(text, "Output")) | {"--help"}
+    everywhere = named(section(text, "Server or store") + section(text, "Output")) | {"--help"}
     for command, options in commands().items():
         said = named(section(text, f"`{' '.join(command.split()[:2])}`"))
         assert named(" ".join(options)) - everywhere - said == set(), command
