@@ -102,7 +102,7 @@ def test_wrong_numbers_end_with_2(reached: tuple[str, ...]) -> None:
     check(reached, "--limit nosuch", "tenant", "set", "acme", "--limit", "nosuch=1")
     check(reached, "Invalid value for '--rate'", "device", "set", "d", "--rate", "-1")
     check(reached, "numbers are finite", "device", "set", "d", "--max-rate", "inf")
-    check(reached, "--max-rate is 1e+12: give", "device", "set", "d", "--max-rate", "1e12")
+    check(reached, "--max-rate is 1,000,000,000,000: give", "device", "set", "d", "--max-rate", "1e12")
     check(reached, "Invalid value", "device", "set", "d", "--metrics-per-report", "-1")
     check(reached, "give a number", "device", "control", "d", "--pin", "limit=x")
     check(reached, "limit is -1", "device", "control", "d", "--pin", "limit=-1")

@@ -46,7 +46,7 @@ def folder(config: Config) -> Path:
 def test_doctor_tells_of_a_jump_until_an_operator_confirms_the_clock(jumped: Config) -> None:
     said = doctor(folder(jumped))
     assert said["verdict"] == "warn"
-    assert "2 d later" in said["found"]
+    assert "2d later" in said["found"]
     assert "--confirm-clock" in said["todo"]
     assert doctor(folder(jumped))["verdict"] == "warn", "a restart settles nothing"
     assert doctor(folder(jumped), "--confirm-clock")["verdict"] == "ok"

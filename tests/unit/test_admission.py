@@ -54,7 +54,7 @@ def test_what_fits_passes_and_the_rest_is_told_when_to_come_again(admission: Adm
     assert (refusal.code, list(refusal.positions)) == ("writes-limit", [20, 21, 22, 23, 24])
     assert refusal.spent is not None
     assert (refusal.spent.limit, refusal.spent.allowed, refusal.spent.retry_after_s) == ("writes_per_s", 10, 0.5)
-    assert "0.5 s" in refusal.reason
+    assert "again in 500ms" in refusal.reason
 
 
 def test_a_sender_of_whole_batches_is_refused_whole(admission: Admission, clock: ManualClock) -> None:

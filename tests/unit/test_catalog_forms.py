@@ -169,14 +169,14 @@ def test_what_is_wrong_is_named() -> None:
     refused(DEVICE, {"tags": {str(i): "" for i in range(64)}}, "65 are given, at most 64")
     refused(DEVICE, {"profile": {"reports_per_s": "1"}}, "give a number")
     refused(DEVICE, {"profile": {"reports_per_s": 10**400}}, "give a number")
-    refused(DEVICE, {"profile": {"reports_per_s": -1}}, "give 0 to 1000000", "profile")
-    refused(DEVICE, {"profile": {"reports_per_s": float("nan")}}, "give 0 to 1000000", "profile")
+    refused(DEVICE, {"profile": {"reports_per_s": -1}}, "give 0 to 1,000,000", "profile")
+    refused(DEVICE, {"profile": {"reports_per_s": float("nan")}}, "give 0 to 1,000,000", "profile")
     for count in ("1", 1.5, True, None, 10**5000):
         refused(DEVICE, {"profile": {"metrics_per_report": count}}, "profile.metrics_per_report: give a whole number")
     refused(DEVICE, {"profile": {"metrics_per_report": 1001}}, "give 0 (unknown) to 1000", "profile")
-    refused(DEVICE, {"profile": {"reports_per_s": 1705}}, "profile: 1705 reports/s of 10 values are too many", "profile")
+    refused(DEVICE, {"profile": {"reports_per_s": 1705}}, "profile: 1,705 reports/s of 10 values are too many", "profile")
     refused(TENANT, {"retention": {"raw": 1.5}}, 'give a duration such as "30d"')
-    refused(TENANT, {"retention": {"raw": "soon"}}, "give a whole number and a unit", "duration")
+    refused(TENANT, {"retention": {"raw": "soon"}}, "give a number and a unit", "duration")
     refused(TENANT, {"retention": {"raw": "1s"}}, "give 1h to 7300d", "retention")
     refused(TENANT, {"retention": {"raw": "91d"}}, "raw may not outlive minute", "retention")
 

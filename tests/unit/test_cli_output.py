@@ -41,7 +41,7 @@ def test_sizes_and_ages() -> None:
         "5.0 GiB",
         "3072.0 TiB",
     ]
-    ages = {0: "0s ago", 119 * SECOND: "119s ago", 3 * MINUTE: "3m ago", 5 * HOUR: "5h ago", 3 * DAY: "3d ago"}
+    ages = {0: "just now", 95 * SECOND: "1.6m ago", 3 * MINUTE: "3m ago", 5 * HOUR: "5h ago", 3 * DAY: "3d ago"}
     for past_us, want in ages.items():
         assert output.age(format_time(NOW_US - past_us), NOW_US) == want
     assert output.age(None, NOW_US) == "-"

@@ -254,7 +254,7 @@ def test_giving_up_never_fails(world: World, caplog: pytest.LogCaptureFixture) -
     lease.take()
     world.store.down = True
     lease.give_up()
-    assert "left to run out, in 30 s" in caplog.text
+    assert "left to run out, in 30s" in caplog.text
 
 
 def test_one_that_a_killed_process_left_is_waited_for(world: World) -> None:
@@ -265,7 +265,7 @@ def test_one_that_a_killed_process_left_is_waited_for(world: World) -> None:
     beta.check()
     (said,) = world.said
     assert "process 4711 on alpha" in said
-    assert "up to 20 s" in said
+    assert "up to 20s" in said
 
 
 def test_one_that_is_free_is_not_waited_for(world: World) -> None:
@@ -310,7 +310,7 @@ def test_of_two_that_wait_for_a_dead_one_the_slower_is_refused(world: World) -> 
 def test_a_clock_that_was_ahead_costs_its_successor_one_length(world: World) -> None:
     world.lease("alpha", clock=ManualClock(START + HOUR)).take()
     assert world.wait_for(world.lease("beta")) == LENGTH
-    assert "up to 30 s" in world.said[0]
+    assert "up to 30s" in world.said[0]
 
 
 def test_clocks_that_differ_by_less_than_a_tenth_never_let_two_write(world: World) -> None:

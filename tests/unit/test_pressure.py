@@ -129,7 +129,7 @@ def test_writes_that_fail_degrade_it_and_one_accident_does_not() -> None:
     site.pressure.worked()
     assert not site.passes(4.9)
     (reason,) = site.pressure.look().reasons
-    assert "within the last 5 s" in reason
+    assert "within the last 5s" in reason
     assert "writes to the store fail" in reason
     assert site.passes(0.2)
 

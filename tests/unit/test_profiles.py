@@ -80,7 +80,7 @@ def test_only_a_profile_that_needs_more_sub_buckets_than_there_are_is_too_much(p
 
 def test_what_is_too_much_says_what_to_do() -> None:
     why = str(Profile(reports_per_s=1_000_000).overload())
-    for part in ("1e+06 reports/s of 10 values", "17043 values/s", "split", "reports_per_s", "metrics_per_report"):
+    for part in ("1,000,000 reports/s of 10 values", "17,043 values/s", "split", "reports_per_s", "metrics_per_report"):
         assert part in why
     assert Profile(reports_per_s=1_000_000, metrics_per_report=1).overload()
 

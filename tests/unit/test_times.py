@@ -11,8 +11,10 @@ from widerow.model.times import (
     DAY,
     HOUR,
     MAX_TIME_US,
+    MINUTE,
     SECOND,
     TimeSpan,
+    about_duration,
     format_duration,
     format_time,
     parse_duration,
@@ -60,6 +62,31 @@ def test_a_time_written_is_the_time_read(time_us: int) -> None:
 @given(st.integers(1, 10**15))
 def test_a_duration_written_is_the_duration_read(width_us: int) -> None:
     assert parse_duration(format_duration(width_us)) == width_us
+
+
+def test_durations_are_written_in_days_at_most_so_that_retentions_compare() -> None:
+    written = {0: "0s", 7 * DAY: "7d", 90 * DAY: "90d", 36 * HOUR: "36h", 1_500_000: "1500ms", 1: "1us"}
+    assert [format_duration(us) for us in written] == list(written.values())
+
+
+def test_what_was_measured_is_written_in_two_digits() -> None:
+    def check(span_us: float, want: str) -> None:
+        assert about_duration(span_us) == want
+
+    check(0, "0ms")
+    check(0.4 * SECOND, "400ms")
+    check(2.437 * SECOND, "2.4s")
+    check(59.6 * SECOND, "60s")
+    check(95 * MINUTE, "1.6h")
+    check(6.96 * DAY, "7d")
+    check(120.4 * DAY, "120d")
+
+
+@given(st.integers(0, 10**15))
+def test_a_measured_duration_is_a_value_of_an_option(span_us: int) -> None:
+    text = about_duration(span_us)
+    assert abs(parse_duration(text) - span_us) <= max(0.06 * span_us, 50)
+    assert parse_time(f"-{text}", MAX_TIME_US) == MAX_TIME_US - parse_duration(text)
 
 
 def test_a_span_does_not_run_backwards() -> None:

@@ -33,9 +33,10 @@ from widerow.admit.shares import Shares
 from widerow.model.arrays import Flags
 from widerow.model.batch import Batch
 from widerow.model.errors import QuotaExceeded, Refusal, Spent, WiderowError
+from widerow.model.figures import figure
 from widerow.model.lane import Lane
 from widerow.model.tenant import BURST_S, LimitMode, Tenant
-from widerow.model.times import Clock
+from widerow.model.times import SECOND, Clock, about_duration
 from widerow.ops.counters import Counters
 from widerow.ops.recurring import Recurring
 
@@ -139,7 +140,7 @@ class Admission:
             self._counters.shadowed.labels(tenant.name, "device_reports_per_s").inc(over.count)
             return batch, batch.take(~over.reports)
         reason = (
-            f"device {over.device!r} may send {over.allowed:g} reports/s, and sent {over.seen} at once: "
+            f"device {over.device!r} may send {figure(over.allowed)} reports/s, and sent {figure(over.seen)} at once: "
             f"send fewer, or raise max_reports_per_s of its profile"
         )
         spent = Spent("device_reports_per_s", over.allowed, over.seen, over.wait_s)
@@ -197,8 +198,8 @@ class Admission:
             self._counters.refused.labels(tenant.name, "writes-limit").inc(len(batch))
             raise QuotaExceeded(tenant.name, "writes_per_s", allowed, seen, wait_s)
         reason = (
-            f"{tenant.name} may send {allowed} reports/s (limits.writes_per_s), and sent {seen:.0f}: "
-            f"send these again in {wait_s:.1f} s, or have the limit raised"
+            f"{tenant.name} may send {allowed:,} reports/s (limits.writes_per_s), and sent {figure(round(seen))}: "
+            f"send these again in {about_duration(wait_s * SECOND)}, or have the limit raised"
         )
         over = np.arange(len(batch)) >= granted[last]
         return _without(batch, over, refusals, "writes-limit", reason, Spent("writes_per_s", allowed, seen, wait_s))

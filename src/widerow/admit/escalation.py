@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from widerow.model.device import Profile
+from widerow.model.figures import figure
 from widerow.model.hot import Step, StepMode
 from widerow.model.times import HOUR
 
@@ -83,22 +84,24 @@ def judged(rate: float, profile: Profile, all_per_s: float, settings: HotSetting
     """What to think of a device that sends so many reports a second, in a process that takes so many in all."""
     declared = max(settings.declared_times * profile.reports_per_s, profile.max_reports_per_s)
     allowed = declared or settings.reports_per_s
-    why = f"{rate:,.4g} reports/s, and {_allowance(profile, allowed)}"
+    why = f"{figure(rate)} reports/s, and {_allowance(profile, allowed)}"
     if all_per_s >= settings.share_from_per_s and rate > profile.reports_per_s:
         fair = max(settings.share * all_per_s, profile.reports_per_s)
         if fair < allowed:
             allowed = fair
-            why = f"{rate:,.4g} of {all_per_s:,.4g} reports/s in all, of which one device may send {settings.share:.0%}"
+            why = (
+                f"{figure(rate)} of {figure(all_per_s)} reports/s in all, of which one device may send {settings.share:.0%}"
+            )
     limit = max(allowed, settings.least_per_s)
     return Verdict(rate > limit, rate <= CALM * limit, allowed, why)
 
 
 def _allowance(profile: Profile, allowed: float) -> str:
     if allowed == profile.max_reports_per_s:
-        return f"its profile allows {allowed:g}"
+        return f"its profile allows {figure(allowed)}"
     if profile.reports_per_s:
-        return f"its profile's {profile.reports_per_s:g} allow {allowed:g}"
-    return f"a device that declares no rate may send {allowed:g}"
+        return f"its profile's {figure(profile.reports_per_s)} allow {figure(allowed)}"
+    return f"a device that declares no rate may send {figure(allowed)}"
 
 
 @dataclass(frozen=True, slots=True)

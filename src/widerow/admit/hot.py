@@ -21,6 +21,7 @@ from widerow.admit.heat import Heat, HeatSettings, Interval
 from widerow.catalog.catalog import Catalog
 from widerow.model.device import MAX_SUB_BUCKETS, Profile
 from widerow.model.errors import NotFound, Rejected, WiderowError
+from widerow.model.figures import figure
 from widerow.model.hot import DEFAULT_MODES, Step, StepMode
 from widerow.model.tenant import Tenant
 from widerow.model.times import MINUTE, SECOND, Clock
@@ -193,7 +194,7 @@ class HotDevices:
             said_so = self._controls.value(tenant.name, device, MODE_OF[_UNDOES[turn]])
             why = "forbidden by hand" if said_so else "its tenant forbids it"
         else:
-            why = f"it sent {rate:,.4g} reports/s, and was calm for {needed} intervals"
+            why = f"it sent {figure(rate)} reports/s, and was calm for {needed} intervals"
         self._take(turn, tenant.name, device, rate, verdict, modes, profile, why)
         seen.calm = 0
         self._counters.hot_turns.labels(tenant.name, turn.value).inc()
@@ -381,8 +382,8 @@ class HotDevices:
 
 def _check(step: Step, value: float) -> None:
     if step is Step.LIMIT and not 0.001 <= value <= 1_000_000:
-        raise Rejected(f"limit is {value:g}: give 0.001 to 1000000 reports a second", code="field")
+        raise Rejected(f"limit is {figure(value)}: give 0.001 to 1,000,000 reports a second", code="field")
     if step is Step.SAMPLE and not 0.001 <= value < 1:
-        raise Rejected(f"sample is {value:g}: give the part to keep, 0.001 to below 1", code="field")
+        raise Rejected(f"sample is {figure(value)}: give the part to keep, 0.001 to below 1", code="field")
     if step is Step.SPREAD and not (value == int(value) and 1 <= value <= MAX_SUB_BUCKETS):
-        raise Rejected(f"spread is {value:g}: give 1 to {MAX_SUB_BUCKETS} sub-buckets", code="field")
+        raise Rejected(f"spread is {figure(value)}: give 1 to {MAX_SUB_BUCKETS} sub-buckets", code="field")

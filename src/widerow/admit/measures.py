@@ -18,6 +18,7 @@ from widerow.admit.device_limits import DeviceLimits
 from widerow.model.arrays import Codes, Flags, Floats, Hashes, Ints
 from widerow.model.batch import Batch
 from widerow.model.errors import Refusal, Spent
+from widerow.model.figures import figure
 from widerow.model.hashing import hash_names, mix
 from widerow.model.kernel import kernel
 
@@ -97,9 +98,9 @@ class Measures:
         if over is None:
             return batch
         reason = (
-            f"device {over.device!r} sends far too much, and may send {over.allowed:g} reports/s until it has cooled; "
-            f"it sent {over.seen} at once: see to it (widerow hot --device {over.device}), or declare what it sends in its "
-            "profile"
+            f"device {over.device!r} sends far too much, and may send {figure(over.allowed)} reports/s until it has cooled; "
+            f"it sent {figure(over.seen)} at once: see to it (widerow hot --device {over.device}), or declare what "
+            "it sends in its profile"
         )
         spent = Spent("hot_reports_per_s", over.allowed, over.seen, over.wait_s)
         refusals.append(Refusal(HOT_RATE, reason, batch.position[over.reports].tolist(), spent))

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 
 from widerow.model.errors import Overloaded, TenantBusy
 from widerow.model.lane import Lane
+from widerow.model.times import SECOND, about_duration
 from widerow.ops.counters import Counters
 
 _LOOK_S = 0.25
@@ -255,7 +256,7 @@ class Pressure:
                 self._healthy, self._reasons = True, []
                 self._counters.pressure_events.labels("recovered").inc()
             else:
-                within = f"within the last {self._settings.recover_s:g} s (pressure.recover_s)"
+                within = f"within the last {about_duration(self._settings.recover_s * SECOND)} (pressure.recover_s)"
                 self._reasons = [f"it was degraded {within}: {self._trouble_was}"]
 
     def _trouble(self, now_s: float, mark: float) -> list[str]:
@@ -266,7 +267,9 @@ class Pressure:
         if len(live.permits) > mark * settings.max_items:
             reasons.append(f"the pipeline is full: {len(live.permits)} requests are in flight (pressure.max_items)")
         if live.oldest_s(now_s) > settings.stall_s:
-            reasons.append(f"the oldest request has waited for {live.oldest_s(now_s):.0f} s (pressure.stall_s)")
+            reasons.append(
+                f"the oldest request has waited for {about_duration(live.oldest_s(now_s) * SECOND)} (pressure.stall_s)"
+            )
         if self._failures >= _FAILURES and now_s - self._failed_s < settings.recover_s:
             reasons.append("writes to the store fail")
         return reasons

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from widerow.model.errors import Overloaded, QueryBusy, Unavailable
+from widerow.model.times import SECOND, about_duration
 from widerow.ops.counters import Counters
 
 ROLL_WAITS_S = 10.0
@@ -101,8 +102,8 @@ class QuestionSlots:
         """Why a request is refused that waited for `max_wait_s`."""
         self._counters.query_refused.labels(slot.tenant, QueryBusy.code).inc()
         return QueryBusy(
-            f"{slot.tenant or 'operators'}: this has waited for {self.settings.max_wait_s:g} s, which is as long as "
-            "query.max_wait_s allows; ask fewer or smaller questions at a time",
+            f"{slot.tenant or 'operators'}: this has waited for {about_duration(self.settings.max_wait_s * SECOND)}, "
+            "which is as long as query.max_wait_s allows; ask fewer or smaller questions at a time",
             retry_after_s=2 * _RETRY_AFTER_S,
         )
 

@@ -22,7 +22,7 @@ from widerow.model.batch import RECEIVED_TAG, Batch
 from widerow.model.errors import WiderowError
 from widerow.model.store_clock import StoreClock
 from widerow.model.tags import has_tag
-from widerow.model.times import DAY, HOUR, MINUTE, SECOND, format_time
+from widerow.model.times import HOUR, MINUTE, SECOND, about_duration, format_time
 from widerow.schema.tables import META
 
 log = logging.getLogger(__name__)
@@ -119,9 +119,9 @@ class ClockGuard:
         until = f"nothing expires until {DEVICES} devices send times that agree, or `widerow doctor --confirm-clock` says so"
         shown = format_time(now_us - now_us % SECOND)
         if jumped_us:
-            return f"the clock shows {shown}, {_long(jumped_us)} later than when it was last looked at: {until}"
+            return f"the clock shows {shown}, {about_duration(jumped_us)} later than when it was last looked at: {until}"
         if ahead_us > self._seen.ahead_us + AHEAD_US:
-            return f"the clock shows {shown}, {_long(ahead_us)} before what was written last: {until}"
+            return f"the clock shows {shown}, {about_duration(ahead_us)} before what was written last: {until}"
         return ""
 
     def _trust(self, why: str) -> None:
@@ -142,10 +142,3 @@ class ClockGuard:
             log.warning("the time could not be noted in the store: %s", error)
             return
         self._row, self._noted = row, self._seen
-
-
-def _long(span_us: int) -> str:
-    for unit, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
-        if span_us >= 2 * unit:
-            return f"{span_us / unit:.0f} {name}"
-    return f"{span_us / SECOND:.0f} s"

@@ -43,7 +43,7 @@ import msgspec
 from widerow.engine.port import Engine
 from widerow.engine.rows import Row
 from widerow.model.errors import ConfigError, Corrupt, NotTheWriter, Unavailable, WiderowError
-from widerow.model.times import SECOND, Clock, format_time
+from widerow.model.times import SECOND, Clock, format_duration, format_time
 from widerow.schema.tables import META
 
 log = logging.getLogger(__name__)
@@ -179,7 +179,7 @@ class Lease:
             if stored is not None and stored.holder.id == self._process.id:
                 self._engine.put_if(META, KEY, None, stored.row)
         except WiderowError as error:
-            log.warning("the writer's lease is left to run out, in %g s: %s", self.length_us / SECOND, error)
+            log.warning("the writer's lease is left to run out, in %s: %s", format_duration(self.length_us), error)
 
     def _ran_out(self, stored: _Stored, now_us: int) -> bool:
         if self._watched != stored.holder or now_us < self._watched_from_us:
@@ -216,7 +216,7 @@ def wait_for(lease: Lease, say: Callable[[str], None], sleep: Callable[[float], 
     first = lease.other
     assert first is not None
     left_s = math.ceil(lease.left_us(first) / SECOND)
-    say(f"the store has a writer: {first}; waiting up to {left_s} s for that to run out, in case it was killed")
+    say(f"the store has a writer: {first}; waiting up to {left_s}s for that to run out, in case it was killed")
     step_s = min(_LONGEST_STEP_S, first.length_us / 10 / SECOND)
     while True:
         sleep(step_s)

@@ -126,7 +126,7 @@ class Api:
                 f"cannot reach {self.where}: {error}", code="unreachable", todo="is `widerow serve` running there?"
             ) from None
         except httpx.TimeoutException:
-            raise Failed(f"{self.where} gave no answer within {TIMEOUT_S:g} s", code="timeout") from None
+            raise Failed(f"{self.where} gave no answer within {TIMEOUT_S:g}s", code="timeout") from None
         except httpx.HTTPError as error:
             raise Failed(f"{self.where}: {str(error) or type(error).__name__}", code="unreachable") from None
         if not answer.is_success and answer.status_code not in also:

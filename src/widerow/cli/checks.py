@@ -12,7 +12,7 @@ from enum import StrEnum
 from widerow.cli.output import size
 from widerow.config import Config
 from widerow.model.tenant import GUARD_US
-from widerow.model.times import SECOND, format_time, parse_rfc3339
+from widerow.model.times import SECOND, about_duration, format_time, parse_rfc3339
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -56,7 +56,12 @@ def check_sync(latencies_s: Sequence[float]) -> Check:
     middle_ms, slowest_ms = 1e3 * ordered[len(ordered) // 2], 1e3 * ordered[-1]
     verdict = worse(20, 200, middle_ms)
     todo = "" if verdict is Verdict.OK else "put the data on a faster disk; network disks often sync slowly"
-    return Check("write and sync", verdict, f"p50 {middle_ms:.1f} ms, slowest of {len(ordered)} {slowest_ms:.1f} ms", todo)
+    return Check(
+        "write and sync",
+        verdict,
+        f"p50 {about_duration(1e3 * middle_ms)}, slowest of {len(ordered)} {about_duration(1e3 * slowest_ms)}",
+        todo,
+    )
 
 
 def check_clock(now_us: int) -> Check:
@@ -71,7 +76,7 @@ def check_trust(trusted: bool, reason: str, ahead_s: int) -> Check:
     if not trusted:
         todo = "compare it with another clock; set it (NTP), or, if it is right, widerow doctor --confirm-clock"
         return Check("clock and store", Verdict.WARN, reason, todo)
-    ahead = f"; versions are {ahead_s:,} s ahead of it, which does no harm" if ahead_s else ""
+    ahead = f"; versions are {about_duration(ahead_s * SECOND)} ahead of it, which does no harm" if ahead_s else ""
     return Check("clock and store", Verdict.OK, f"data expires by the clock{ahead}")
 
 
@@ -79,7 +84,7 @@ def check_skew(skew_us: int, round_trip_us: int, max_future_us: int) -> Check:
     """How far the server's clock is from ours, as well as a request can tell."""
     apart_us = max(0, abs(skew_us) - round_trip_us)
     which = "ahead of" if skew_us > 0 else "behind"
-    found = "no difference to see" if not apart_us else f"the server is {apart_us / SECOND:.1f} s {which} this machine"
+    found = "no difference to see" if not apart_us else f"the server is {about_duration(apart_us)} {which} this machine"
     verdict = worse(SECOND, max(max_future_us, 2 * SECOND), apart_us)
     return Check("clock of the server", verdict, found, "" if verdict is Verdict.OK else "set both clocks by NTP")
 
@@ -94,7 +99,7 @@ def check_compaction(pending_bytes: float | None) -> Check:
 
 def check_rollups(behind_s: float, margin_s: float, pending: int) -> Check:
     """What rollups are computed from stays `GUARD_US` beyond its retention; who is behind eats from that."""
-    behind, margin = f"{behind_s / 3600:.1f} h behind", f"a margin of {margin_s / 86400:.1f} d"
+    behind, margin = f"{about_duration(behind_s * SECOND)} behind", f"a margin of {about_duration(margin_s * SECOND)}"
     found = f"{behind}, {pending:,} windows wait, {margin}" if behind_s > 60 else f"up to date, {margin}"
     if margin_s < GUARD_US / SECOND / 2:
         todo = "roll before the margin is gone: `serve` must run, rollup.enabled be 1; its log says what fails"

@@ -13,6 +13,7 @@ from widerow.cli.api import in_path
 from widerow.cli.failure import STATES, USAGE, Failed, Misused
 from widerow.cli.inventory import read_inventory
 from widerow.cli.session import Session, YesOption, client, confirm, pairs
+from widerow.model.figures import figure
 
 app = typer.Typer(help="Devices: their description, placement and history.", no_args_is_help=True)
 
@@ -247,7 +248,7 @@ def _draw(devices: list[dict[str, Any]]) -> None:
 
 def _draw_one(device: dict[str, Any]) -> None:
     seen, epochs = device["observed"], device["placement"]
-    rate = f"{seen['reports_per_s']:g} reports/s of {seen['values_per_report']:g} values, over {seen['over']}"
+    rate = f"{figure(seen['reports_per_s'])} reports/s of {figure(seen['values_per_report'])} values, over {seen['over']}"
     facts = {name: value for name, value in device.items() if name not in ("placement", "observed", "hardware")}
     output.emit_facts(facts | {"observed": rate})
     output.emit("")
@@ -293,4 +294,4 @@ def _hardware(device: dict[str, Any]) -> str:
 
 def _rate(device: dict[str, Any], which: str) -> str:
     rate = device["profile"][which]
-    return f"{rate:g}" if rate else "-"
+    return figure(rate) if rate else "-"

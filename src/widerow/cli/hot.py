@@ -12,6 +12,7 @@ from widerow.cli.device import DEVICES, Id
 from widerow.cli.device import app as device_app
 from widerow.cli.failure import Misused
 from widerow.cli.session import Session, client, pairs
+from widerow.model.figures import figure
 
 _STEPS = ("limit", "spread", "sample")
 _MODES = {1.0: "pinned", -1.0: "forbidden", 0.0: "as is seen"}
@@ -78,7 +79,7 @@ def _draw(answer: dict[str, Any]) -> None:
             [
                 (
                     f"{one['tenant']}/{one['device']}",
-                    f"{one['reports_per_s']:,.4g}",
+                    figure(one["reports_per_s"]),
                     f"{one['share']:.0%}" if one["share"] else "-",
                     one["since"] or "-",
                     *(_step(one, step) for step in _STEPS),
@@ -106,7 +107,7 @@ def _step(one: dict[str, Any], step: str) -> str:
 def _amount(step: str, value: float) -> str:
     if step == "sample":
         return f"{value:.0%} kept"
-    return f"{value:g}/s" if step == "limit" else f"{value:g} sub-buckets"
+    return f"{figure(value)}/s" if step == "limit" else f"{value:g} sub-buckets"
 
 
 def _what(fact: dict[str, Any]) -> str:
@@ -115,12 +116,12 @@ def _what(fact: dict[str, Any]) -> str:
     if what.endswith("-mode"):
         return f"{what.removesuffix('-mode')} is {_MODES.get(value, value)}"
     said = {
-        "hot": (f"hot: {value:,.4g} reports/s", "cooled"),
-        "hot-rate": (f"limited to {value:g} reports/s", "no longer limited"),
+        "hot": (f"hot: {figure(value)} reports/s", "cooled"),
+        "hot-rate": (f"limited to {figure(value)} reports/s", "no longer limited"),
         "spread": (f"spread over {value:g} sub-buckets from {fact['from']} on", f"no longer spread from {fact['from']} on"),
         "sample": (f"sampled: {value:.0%} kept from {fact['from']} on", f"no longer sampled from {fact['from']} on"),
     }
-    return said[what][0 if value else 1] if what in said else f"{what} {value:g}"
+    return said[what][0 if value else 1] if what in said else f"{what} {figure(value)}"
 
 
 def _draw_controls(controls: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 from widerow.cli.failure import Failed
-from widerow.model.times import SECOND, format_duration, parse_rfc3339
+from widerow.model.times import SECOND, about_duration, parse_rfc3339
 
 if TYPE_CHECKING:  # rich is imported where something is drawn: it takes longer than all else in `widerow --help`
     from rich.console import Console
@@ -135,10 +135,7 @@ def age(time: str | None, now_us: int) -> str:
     past_us = now_us - parse_rfc3339(time)
     if past_us < 0:
         return "ahead of this clock"
-    for unit_s in (86_400, 3_600, 60):
-        if past_us >= 2 * unit_s * SECOND:
-            return f"{format_duration(past_us // (unit_s * SECOND) * unit_s * SECOND)} ago"
-    return f"{past_us // SECOND}s ago"
+    return f"{about_duration(past_us)} ago" if past_us >= SECOND else "just now"
 
 
 def limit_text(value: int) -> str:

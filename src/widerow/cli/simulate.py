@@ -21,7 +21,16 @@ from widerow.cli import output
 from widerow.cli.api import Api
 from widerow.cli.failure import Failed, Misused, as_misuse
 from widerow.cli.session import Session, duration, writing_client
-from widerow.model.times import MS, SECOND, SystemClock, bucket_start, format_time, parse_duration, parse_time
+from widerow.model.times import (
+    MS,
+    SECOND,
+    SystemClock,
+    about_duration,
+    bucket_start,
+    format_time,
+    parse_duration,
+    parse_time,
+)
 
 if TYPE_CHECKING:  # NumPy and Arrow are behind these
     from widerow.simulate.drive import DriveReport
@@ -254,9 +263,10 @@ def summary(report: DriveReport) -> dict[str, Any]:
 
 def _draw(report: DriveReport) -> None:
     latency = summary(report)["latency_ms"]
-    output.emit(f"acknowledged  {report.acknowledged:,} reports, {report.metrics:,} values in {report.wall_s:.1f} s")
+    took = about_duration(report.wall_s * SECOND)
+    output.emit(f"acknowledged  {report.acknowledged:,} reports, {report.metrics:,} values in {took}")
     output.emit(f"rate          {report.reports_per_s:,.0f} reports/s, {report.metrics_per_s:,.0f} values/s")
-    output.emit("latency       " + ", ".join(f"{name} {ms:,.1f} ms" for name, ms in latency.items()))
+    output.emit("latency       " + ", ".join(f"{name} {about_duration(ms * MS)}" for name, ms in latency.items()))
     output.emit(f"requests      {report.requests:,} ({output.size(report.sent_bytes)}), {report.retries:,} retries")
     output.emit(f"not kept      {report.refused:,} refused, {report.failed:,} failed")
     if set(report.statuses) - {200, 204}:

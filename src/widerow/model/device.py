@@ -12,6 +12,7 @@ from enum import StrEnum
 from math import ceil
 
 from widerow.model.errors import Rejected
+from widerow.model.figures import figure
 from widerow.model.times import HOUR, MINUTE, SECOND, format_time
 
 MAX_SUB_BUCKETS = 256
@@ -46,7 +47,7 @@ class Profile:
         for name in ("reports_per_s", "max_reports_per_s"):
             rate = getattr(self, name)
             if not 0 <= rate <= 1_000_000:
-                raise Rejected(f"profile.{name} is {rate:g}: give 0 to 1000000", code="profile")
+                raise Rejected(f"profile.{name} is {figure(rate)}: give 0 to 1,000,000", code="profile")
         if not 0 <= self.metrics_per_report <= MAX_METRICS_PER_REPORT:
             given = f"profile.metrics_per_report is {self.metrics_per_report}"
             raise Rejected(f"{given}: give 0 (unknown) to {MAX_METRICS_PER_REPORT}", code="profile")
@@ -78,9 +79,9 @@ class Profile:
             return None
         most = MAX_SUB_BUCKETS * TARGET_PARTITION_BYTES * SECOND // (VALUE_BYTES * self.bucket_width_us())
         return (
-            f"{self.reports_per_s:g} reports/s of {self.metrics_per_report or _ASSUMED_METRICS} values are too many for one "
-            f"device, which may have {most} values/s: split it into several, or, if it sends less, lower reports_per_s or "
-            "metrics_per_report"
+            f"{figure(self.reports_per_s)} reports/s of {self.metrics_per_report or _ASSUMED_METRICS} values "
+            f"are too many for one device, which may have {most:,} values/s: split it into several, or, if it sends less, "
+            "lower reports_per_s or metrics_per_report"
         )
 
     def _values_per_s(self) -> float:

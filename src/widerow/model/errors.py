@@ -26,6 +26,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from widerow.model.figures import figure
+
 
 class WiderowError(Exception):
     """Base of all errors of this package."""
@@ -106,7 +108,8 @@ class QuotaExceeded(Rejected):
 
     def __init__(self, tenant: str, limit: str, allowed: float, seen: float, retry_after_s: float) -> None:
         super().__init__(
-            f"{tenant}: limits.{limit} allows {allowed:g}, saw {seen:g}; retry in {retry_after_s:.1f} s or raise the limit"
+            f"{tenant}: limits.{limit} allows {figure(allowed)}, saw {figure(seen)}; "
+            f"retry in {figure(round(retry_after_s, 1))}s or raise the limit"
         )
         self.tenant, self.limit, self.allowed, self.seen, self.retry_after_s = (
             tenant,
@@ -131,7 +134,7 @@ class QueryLimit(Rejected):
     code = "query-limit"
 
     def __init__(self, what: str, limit: str, allowed: float, seen: float, todo: str) -> None:
-        super().__init__(f"{what}, and {limit} allows {allowed:,}: {todo}")
+        super().__init__(f"{what}, and {limit} allows {figure(allowed)}: {todo}")
         self.limit, self.allowed, self.seen = limit, allowed, seen
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from time import time_ns
 from typing import Protocol
 
 from widerow.model.errors import Rejected
+from widerow.model.figures import figure
 
 MS = 1_000
 SECOND = 1_000_000
@@ -98,7 +100,7 @@ def whole_ms(time_us: int) -> int:
     return time_us - time_us % MS
 
 
-_RELATIVE = re.compile(r"(now)?(?:([+-])(\d+)(us|ms|s|m|h|d|w))?")
+_RELATIVE = re.compile(r"(now)?(?:([+-])(\d+(?:\.\d+)?)(us|ms|s|m|h|d|w))?")
 _UNIT_US = {"us": 1, "ms": MS, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
 _EPOCH = re.compile(r"-?\d+(\.\d+)?")
 
@@ -109,7 +111,7 @@ def parse_time(text: str, now_us: int) -> int:
     match = _RELATIVE.fullmatch(text)
     if text and match:
         _, sign, count, unit = match.groups()
-        shift = int(count) * _UNIT_US[unit] if count else 0
+        shift = int(Decimal(count) * _UNIT_US[unit]) if count else 0
         time_us = now_us + (shift if sign == "+" else -shift)
     elif _EPOCH.fullmatch(text):
         time_us = round(float(text) * MS) if "." in text else int(text) * MS
@@ -152,19 +154,32 @@ def format_time(time_us: int) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z"
 
 
-_DURATION = re.compile(r"(\d{1,15})\s*(us|ms|s|m|h|d|w)")
+_DURATION = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*(us|ms|s|m|h|d|w)")
 
 
 def parse_duration(text: str) -> int:
-    """`90s`, `15m`, `6h`, `30d`, in microseconds."""
+    """`90s`, `15m`, `1.5h`, `30d`, in microseconds."""
     match = _DURATION.fullmatch(text.strip())
     if not match:
-        raise Rejected(f"duration {text!r}: give a whole number and a unit, such as 90s, 15m, 6h or 30d", code="duration")
-    return int(match[1]) * _UNIT_US[match[2]]
+        raise Rejected(f"duration {text!r}: give a number and a unit, such as 90s, 15m, 6h or 30d", code="duration")
+    return int(Decimal(match[1]) * _UNIT_US[match[2]])
+
+
+_ONE_DECIMAL_BELOW = 10
+_SHOWN_UNITS = ("d", "h", "m", "s", "ms")
+"""Retentions are compared: `7d` beside `90d`, never `1w`."""
 
 
 def format_duration(width_us: int) -> str:
-    for unit in ("w", "d", "h", "m", "s", "ms"):
-        if width_us and width_us % _UNIT_US[unit] == 0:
+    """All of it, as `parse_duration` reads it: `90d`, `36h`, `1500ms`."""
+    for unit in _SHOWN_UNITS if width_us else ("s",):
+        if width_us % _UNIT_US[unit] == 0:
             return f"{width_us // _UNIT_US[unit]}{unit}"
     return f"{width_us}us"
+
+
+def about_duration(span_us: float) -> str:
+    """What was measured, in two digits or all whole ones, as `parse_duration` reads it: `2.4s`, `36m`, `1.5h`, `120d`."""
+    unit = next((unit for unit in _SHOWN_UNITS if span_us >= _UNIT_US[unit]), "ms")
+    count = span_us / _UNIT_US[unit]
+    return f"{count:.0f}{unit}" if count >= _ONE_DECIMAL_BELOW else f"{figure(round(count, 1))}{unit}"

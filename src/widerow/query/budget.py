@@ -18,7 +18,7 @@ from widerow.admit.question_slots import Slot
 from widerow.engine.rows import Rows
 from widerow.model.errors import QueryLimit, Unavailable
 from widerow.model.tenant import Tenant
-from widerow.model.times import Clock
+from widerow.model.times import SECOND, Clock, about_duration
 
 POINT_BYTES = 32
 """What a point takes in an answer, at least: its time, its value and what is around them."""
@@ -140,7 +140,11 @@ class Budget:
         took_s = self._now_s() - self._begun_s
         if took_s > self._seconds:
             raise QueryLimit(
-                f"this takes more than {self._seconds:g} s", self._seconds_limit, self._seconds, round(took_s, 3), _TODO
+                f"this takes more than {about_duration(self._seconds * SECOND)}",
+                self._seconds_limit,
+                self._seconds,
+                round(took_s, 3),
+                _TODO,
             )
 
     def points(self, count: int) -> None:

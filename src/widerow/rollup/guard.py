@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from widerow.engine.port import Engine
 from widerow.model.tenant import GUARD_US, Tenant
-from widerow.model.times import DAY, HOUR, MAX_TIME_US, MINUTE, SECOND, Clock
+from widerow.model.times import DAY, HOUR, MAX_TIME_US, MINUTE, SECOND, Clock, about_duration
 from widerow.rollup.backlog import versions_of_units
 from widerow.rollup.unit import Unit
 from widerow.schema.rollups import DIRTY, DIRTY_DAYS, DIRTY_FLEET
@@ -123,11 +123,11 @@ class Guard:
             short = lag.margin_us < LEAST_MARGIN_US
             log.log(
                 logging.ERROR if short else logging.WARNING,
-                "rollups: level %s is %.1f h behind, %d windows wait; what they are rolled from is there for %.1f d more%s",
+                "rollups: level %s is %s behind, %d windows wait; what they are rolled from is there for %s more%s",
                 lag.level,
-                lag.behind_us / HOUR,
+                about_duration(lag.behind_us),
                 lag.pending,
-                lag.margin_us / DAY,
+                about_duration(lag.margin_us),
                 ": they will be lost" if short else "",
             )
 

@@ -253,7 +253,7 @@ class Rolling:
             except WiderowError as error:
                 log.warning("rolling: %s; it is tried again", error)
             except Exception:
-                log.exception("rolling failed; it is tried again in %s s", self._settings.every_s)
+                log.exception("rolling failed; it is tried again in %gs", self._settings.every_s)
             due_s = time.monotonic() + self._settings.every_s
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from widerow.model.tenant import GUARD_US
-from widerow.model.times import DAY, HOUR, MINUTE, format_duration
+from widerow.model.times import DAY, HOUR, MINUTE
 from widerow.schema.table import KeyColumn, Moment, Summaries, Table, Window
-from widerow.schema.tables import window_width_us
+from widerow.schema.tables import class_name, window_width_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def rollups(level: Level, keep_us: int) -> Table:
     width_us = -(-window_width_us(keep_us) // level.period_us) * level.period_us  # a period never outlives its window
     period, window = level.known_as
     return Table(
-        f"{level.table}_{format_duration(keep_us) if keep_us else 'forever'}",
+        class_name(level.table, keep_us),
         partition=(KeyColumn("tenant_id"), KeyColumn("device_id"), KeyColumn("period", "int")),
         clustering=(KeyColumn("start_us", "int", descending=True),),
         # A row is kept from the end of its window on. Engines count from the begin, which is in its key.
@@ -95,7 +95,7 @@ MOST_TYPES = 256
 def fleet(keep_us: int) -> Table:
     """What all devices of a tenant say of an hour; and those of a type, a partition each. The empty type is all devices."""
     return Table(
-        _class_name("fleet_telemetry_hourly", keep_us),
+        class_name("fleet_telemetry_hourly", keep_us),
         partition=(KeyColumn("tenant_id"), KeyColumn("device_type"), KeyColumn("period", "int")),
         clustering=(KeyColumn("hour_us", "int", descending=True),),
         window=_window(FLEET_PERIOD_US, keep_us),
@@ -109,7 +109,7 @@ def fleet(keep_us: int) -> Table:
 def fleet_partials(keep_us: int) -> Table:
     """The same of the devices of one shard: what a fleet's hours are put together from."""
     return Table(
-        _class_name("fleet_partials_hourly", keep_us),
+        class_name("fleet_partials_hourly", keep_us),
         partition=(KeyColumn("tenant_id"), KeyColumn("shard", "int"), KeyColumn("period", "int")),
         clustering=(KeyColumn("hour_us", "int"), KeyColumn("device_type")),
         window=_window(PARTIALS_PERIOD_US, keep_us),
@@ -117,10 +117,6 @@ def fleet_partials(keep_us: int) -> Table:
         moments=(Moment("period", PARTIALS_PERIOD_US, "day"), Moment("hour_us", HOUR, "hour_bucket")),
         summaries=Summaries("hour_us", FLEET_STATISTICS),
     )
-
-
-def _class_name(name: str, keep_us: int) -> str:
-    return f"{name}_{format_duration(keep_us) if keep_us else 'forever'}"
 
 
 def _window(period_us: int, keep_us: int) -> Window | None:

@@ -21,13 +21,18 @@ def window_width_us(keep_us: int) -> int:
     return next((w for w in _WINDOW_WIDTHS_US if keep_us <= w * _MOST_WINDOWS), _WINDOW_WIDTHS_US[-1])
 
 
+def class_name(name: str, keep_us: int) -> str:
+    """A table's name for one retention. Stores are named so: whole weeks are `4w` here, though people read `28d`."""
+    weeks, rest = divmod(keep_us, 7 * DAY)
+    return f"{name}_{'forever' if not keep_us else format_duration(keep_us) if rest else f'{weeks}w'}"
+
+
 @lru_cache(maxsize=256)
 def telemetry(keep_us: int) -> Table:
     """Raw reports of one retention class (0: for ever). A class is part of the table's identity."""
-    name = f"telemetry_{format_duration(keep_us)}" if keep_us else "telemetry_forever"
     window = Window("bucket", window_width_us(keep_us), keep_us + GUARD_US) if keep_us else None
     return Table(
-        name,
+        class_name("telemetry", keep_us),
         partition=(_TENANT, _DEVICE, KeyColumn("bucket", "int"), KeyColumn("sub_bucket", "int")),
         clustering=(KeyColumn("event_us", "int", descending=True),),
         window=window,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 from widerow.model.tenant import GUARD_US
-from widerow.model.times import DAY, HOUR, format_duration
+from widerow.model.times import DAY, HOUR
 from widerow.schema.rollups import DAYS, HOURS, Level
 from widerow.schema.table import KeyColumn, Moment, Table, Window
-from widerow.schema.tables import window_width_us
+from widerow.schema.tables import class_name, window_width_us
 
 MOST_USAGE_DAYS = 800
 """The longest that recorded use is kept. Each row says itself until when it is."""
@@ -48,7 +48,7 @@ TOTALS_PERIOD_US = 30 * DAY
 def counts(level: Level, keep_us: int) -> Table:
     """What is stored of each device, by hour or by day. Cells: `event_count`, a number, and `sizes`, a record."""
     return Table(
-        _class_name("telemetry_by_tenant" if level is HOURS else "telemetry_by_tenant_daily", keep_us),
+        class_name("telemetry_by_tenant" if level is HOURS else "telemetry_by_tenant_daily", keep_us),
         partition=(KeyColumn("tenant_id"), KeyColumn("bucket", "int"), KeyColumn("shard", "int")),
         clustering=(KeyColumn("device_id"),),
         window=_window("bucket", level.width_us, level, keep_us),
@@ -61,17 +61,13 @@ def counts(level: Level, keep_us: int) -> Table:
 def totals(level: Level, keep_us: int) -> Table:
     """The same of all devices of a shard, summed up. Cells: numbers."""
     return Table(
-        _class_name("stored_hourly" if level is HOURS else "stored_daily", keep_us),
+        class_name("stored_hourly" if level is HOURS else "stored_daily", keep_us),
         partition=(KeyColumn("tenant_id"), KeyColumn("period", "int")),
         clustering=(KeyColumn("start_us", "int"), KeyColumn("shard", "int")),
         window=_window("period", TOTALS_PERIOD_US, level, keep_us),
         prefix=f"use#{level.name}-shard",
         moments=(Moment("period", TOTALS_PERIOD_US, "period"), Moment("start_us", level.width_us, level.known_as[1])),
     )
-
-
-def _class_name(name: str, keep_us: int) -> str:
-    return f"{name}_{format_duration(keep_us) if keep_us else 'forever'}"
 
 
 def _window(column: str, period_us: int, level: Level, keep_us: int) -> Window | None:

@@ -160,7 +160,7 @@ class Connection(HttpToolsProtocol):
     def give_up(self) -> None:
         """Its head did not come in time."""
         if self._in_head:
-            self._refuse(HeadTimeout(f"the head of the request was not complete after {HEAD_TIMEOUT_S:g} s"))
+            self._refuse(HeadTimeout(f"the head of the request was not complete after {HEAD_TIMEOUT_S:g}s"))
         else:
             self.transport.close()
 

@@ -21,6 +21,7 @@ from starlette.types import Receive
 
 from widerow.codec.body import MAX_BODY, too_large
 from widerow.model.errors import Overloaded, Rejected, Stalled, TenantBusy, TooLarge, Unavailable
+from widerow.model.times import SECOND, about_duration
 
 LEAST_BYTES_PER_S = 1024
 """8 kbit/s, and hardly any link is slower. Who sends a byte now and then keeps no room for it."""
@@ -106,8 +107,9 @@ class Intake:
 
     def _stalled(self, size: int) -> Stalled:
         return Stalled(
-            f"after {size} bytes the body did not go on for {self._pause_s:g} s, as http.body_timeout_s allows, or came "
-            f"slower than {LEAST_BYTES_PER_S} bytes a second; nothing was kept, send it again"
+            f"after {size} bytes the body did not go on for {about_duration(self._pause_s * SECOND)}, "
+            f"as http.body_timeout_s allows, or came slower than {LEAST_BYTES_PER_S} bytes a second; "
+            "nothing was kept, send it again"
         )
 
     def _check_room(self, tenant: str, size: int) -> None:

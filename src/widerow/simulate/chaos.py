@@ -19,6 +19,7 @@ import numpy as np
 from widerow.model.arrays import Codes, Flags, Floats, Hashes, Ints, lengths
 from widerow.model.batch import Batch, CellKind, Cells, batch_of
 from widerow.model.errors import Rejected
+from widerow.model.figures import figure
 from widerow.model.hashing import hash_names
 from widerow.model.merge import merge
 from widerow.model.names import Coded, Names
@@ -74,7 +75,7 @@ class ChaosSettings:
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name in _SHARES and not 0 <= value <= 1:
-                raise Rejected(f"chaos: {field.name} is {value:g}: give a share from 0 to 1", code="simulate")
+                raise Rejected(f"chaos: {field.name} is {figure(value)}: give a share from 0 to 1", code="simulate")
             if field.name not in _SHARES and value < _LEAST.get(field.name, 0):
                 raise Rejected(f"chaos: {field.name} is {value}: give at least {_LEAST.get(field.name, 0)}", code="simulate")
 

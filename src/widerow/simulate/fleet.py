@@ -20,6 +20,7 @@ from widerow.model.arrays import Codes, Flags, Floats, Ints
 from widerow.model.batch import Batch, CellKind, Cells
 from widerow.model.device import Device, Metric, MetricKind, Profile
 from widerow.model.errors import Rejected
+from widerow.model.figures import figure
 from widerow.model.names import Coded, Names
 from widerow.model.times import MS, SECOND
 from widerow.simulate.chance import chance, stream_of, words
@@ -55,7 +56,7 @@ class Fleet:
             raise Rejected("a fleet needs at least one device and an interval of at least 1 ms", code="simulate")
         for name, share in (("gaps", gaps), ("duplicates", duplicates), ("out_of_order", out_of_order)):
             if not 0 <= share <= 1:
-                raise Rejected(f"{name} is {share:g}: give a share from 0 to 1", code="simulate")
+                raise Rejected(f"{name} is {figure(share)}: give a share from 0 to 1", code="simulate")
         # Sensors stamp whole milliseconds; with intervals below a second that could give two reports one time.
         self._stamp_us = MS if interval_us >= SECOND else 1
         self.seed, self.devices, self.interval_us = seed, devices, interval_us

@@ -23,6 +23,7 @@ import numpy as np
 from widerow.model.arrays import Codes, Floats, Ints, lengths
 from widerow.model.batch import Batch, CellKind
 from widerow.model.device import MAX_SUB_BUCKETS, TARGET_PARTITION_BYTES, VALUE_BYTES, Profile
+from widerow.model.figures import figure
 from widerow.model.kernel import inlined, kernel
 from widerow.model.times import DAY, HOUR, MINUTE, SECOND
 from widerow.telemetry.placement import DECLARED, FIRST_EPOCH, OBSERVED, Epoch, following, standing
@@ -162,7 +163,7 @@ def observed_epoch(
     if (newest.width_us, newest.sub_buckets) == (width_us, sub_buckets) or is_held(epochs, earliest_us, hold_us):
         return None
     values = round(seen.values_per_s / seen.reports_per_s) if seen.reports_per_s else 0
-    reason = f"{OBSERVED}rate: {seen.reports_per_s:.3g} reports/s of {values} values"
+    reason = f"{OBSERVED}rate: {figure(seen.reports_per_s)} reports/s of {values} values"
     return following(newest, earliest_us, int(width_us), sub_buckets, reason)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from widerow.model.arrays import Codes, Ints
 from widerow.model.device import MAX_SUB_BUCKETS, Profile
+from widerow.model.figures import figure
 from widerow.model.hashing import SEED, mix
 from widerow.model.kernel import inlined, kernel
 from widerow.model.tenant import WIDTHS_US
@@ -70,7 +71,7 @@ def declared_epoch(epochs: Sequence[Epoch], profile: Profile, earliest_us: int) 
         width_us = newest.width_us if is_other else seen[0].width_us if seen else profile.bucket_width_us()
     if (newest.width_us, newest.sub_buckets) == (width_us, sub_buckets):
         return None
-    rate = f"{profile.reports_per_s:g} reports/s" if profile.reports_per_s else "unknown"
+    rate = f"{figure(profile.reports_per_s)} reports/s" if profile.reports_per_s else "unknown"
     values = f" of {profile.metrics_per_report} values" if profile.metrics_per_report else ""
     return following(newest, earliest_us, width_us, sub_buckets, f"{DECLARED}rate: {rate}{values}")
 

@@ -32,6 +32,7 @@ from cassandra.policies import DCAwareRoundRobinPolicy, ExponentialReconnectionP
 from cassandra.query import PreparedStatement, tuple_factory
 
 from widerow.model.errors import ConfigError, StoreUnavailable, Unavailable
+from widerow.model.times import SECOND, about_duration
 
 _RECONNECT_S = 10.0
 """A node that came back is used again after this long at the latest."""
@@ -162,7 +163,9 @@ class Connection:
         """Start a request as soon as there is a slot; its `result()` is to be waited for inside `reported()`."""
         deadline = self.settings.timeout_s
         if not self._slots.acquire(timeout=deadline):
-            raise StoreUnavailable(f"cassandra: {self.settings.in_flight} requests wait for an answer for {deadline:g} s")
+            raise StoreUnavailable(
+                f"cassandra: {self.settings.in_flight} requests wait for an answer for {about_duration(deadline * SECOND)}"
+            )
         try:
             with reported():
                 future = self.session.execute_async(statement, timeout=deadline)

@@ -20,6 +20,7 @@ from cassandra.query import BatchStatement, BatchType
 from widerow.engine.cassandra.cluster import Connection
 from widerow.engine.rows import Key
 from widerow.model.errors import StoreUnavailable
+from widerow.model.times import SECOND, about_duration
 
 _STRIPES = 64
 _BATCH_ROWS = 32
@@ -41,7 +42,9 @@ class Turns:
         with ExitStack() as held:
             for stripe in sorted({hash((table, partition)) % _STRIPES for partition in partitions}):
                 if not self._locks[stripe].acquire(timeout=max(0.0, deadline_s - time.monotonic())):
-                    raise StoreUnavailable(f"cassandra: others change {table} for {self._timeout_s:g} s")
+                    raise StoreUnavailable(
+                        f"cassandra: others change {table} for {about_duration(self._timeout_s * SECOND)}"
+                    )
                 held.callback(self._locks[stripe].release)
             yield
 

@@ -117,7 +117,7 @@ class Client:
             pause_s = _DENIED_PAUSE_S if self.is_denied else _pause_after(failures)
             pause_s *= random.uniform(0.5, 1.0)  # noqa: S311 - spread
             if not self.is_denied:
-                log.warning("MQTT broker %s%s: %s; again in %.1f s", self._where, self._what_for, self.trouble, pause_s)
+                log.warning("MQTT broker %s%s: %s; again in %.1fs", self._where, self._what_for, self.trouble, pause_s)
             self._pause(pause_s)
         self._connected.clear()
 

@@ -202,7 +202,7 @@ class Connection:
         if not reading:
             self._pinged_s = None
         elif self._pinged_s is not None and now_s - self._pinged_s > self._keep_alive_s:
-            raise TimeoutError(f"the broker has said nothing for {now_s - self._heard_s:.0f} s")
+            raise TimeoutError(f"the broker has said nothing for {now_s - self._heard_s:.0f}s")
 
     # -- in
 
