@@ -41,72 +41,70 @@ class Http:
     )
     port: int = _setting(8080, "Port to listen on; 0 picks a free one.", low=0, high=65535)
     max_body_mib: int = _setting(32, "Largest request body, before and after decompression.", low=1, high=1024)
-    body_timeout_s: int = _setting(30, "Longest pause within a request body; then it is given up.", low=1, high=3600)
+    body_timeout_s: int = _setting(30, "Longest pause within a request body; then the server gives it up.", low=1, high=3600)
     max_connections: int = _setting(
         10_000,
-        "Connections over TCP that may be open, and no more than half of the files that may be.",
+        "Open connections over TCP; never more than half of the open files that the process may have.",
         low=1,
         high=1_000_000,
     )
     max_connections_per_address: int = _setting(
         0,
-        "The same of one address; 0: any number. Not with a proxy in front, whose address is that of all.",
+        "Open connections of one address; 0: any number. Leave 0 behind a proxy: all its connections have one address.",
         low=0,
         high=1_000_000,
     )
     max_points: int = _setting(
         100_000, "Most points in one answer; ask for the rest with its cursor.", low=1, high=10_000_000
     )
-    tls_cert: str = _setting(
-        "", "File with the certificate to speak TLS with, in PEM, and those that signed it; none: plain."
-    )
+    tls_cert: str = _setting("", "File with the TLS certificate, in PEM, and those that signed it; none: plain HTTP.")
     tls_key: str = _setting("", "File with its key, if it is not in the same file.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    url: str = _setting("rocksdb:widerow-data", "Where the data is: see [store URLs](stores.md).")
+    url: str = _setting("rocksdb:widerow-data", "The place of the data: see [store URLs](stores.md).")
     cache_mib: int = _setting(256, "Memory for blocks that were read (RocksDB).", low=8, high=1 << 20)
     write_buffer_mib: int = _setting(
         256, "Memory for reports that are not yet in table files (RocksDB).", low=16, high=1 << 20
     )
     reserve_mib: int = _setting(64, "Free disk below which writes are refused with `storage-full`.", low=0, high=1 << 20)
-    expire_every_s: int = _setting(300, "How often expired windows are looked for and dropped.", low=1, high=86_400)
-    lease_s: int = _setting(
-        30, "Cassandra, Bigtable: how long a writer that stopped dead keeps the next one waiting.", low=2, high=600
+    expire_every_s: int = _setting(
+        300, "Time between two looks for expired windows, which are then dropped.", low=1, high=86_400
     )
+    lease_s: int = _setting(30, "Cassandra, Bigtable: how long the next writer waits after one was killed.", low=2, high=600)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cassandra:
-    username: str = _setting("", "User name, where the cluster asks for one.")
-    password: str = _setting("", "Password. Better given by the environment than by a file.")
+    username: str = _setting("", "User name, if the cluster asks for one.")
+    password: str = _setting("", "Password. Give it by the environment rather than in a file.")
     timeout_s: int = _setting(10, "How long a request may take before it counts as failed.", low=1, high=600)
     in_flight: int = _setting(128, "Requests under way at once.", low=1, high=10_000)
     tls: int = _setting(0, "1: speak TLS.", low=0, high=1)
     tls_ca: str = _setting("", "File with the authority that signed the nodes' certificates; the system's otherwise.")
-    tls_cert: str = _setting("", "File with this client's certificate, where the cluster asks for one.")
+    tls_cert: str = _setting("", "File with this client's certificate, if the cluster asks for one.")
     tls_key: str = _setting("", "File with its key, if it is not in the same file.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bigtable:
     app_profile: str = _setting(
-        "", "Application profile, where the URL names none; the instance's default otherwise. It must route to one cluster."
+        "", "Application profile, if the URL names none; empty: the instance's default. It must route to one cluster."
     )
     read_app_profile: str = _setting(
         "",
-        "Another one for reports that the API is asked for: it may route to several clusters, and lag by seconds.",
+        "Application profile for questions about reports: it may route to several clusters, and lag by seconds.",
     )
-    timeout_s: int = _setting(30, "How long a call may take, repetitions included, before it has failed.", low=1, high=600)
+    timeout_s: int = _setting(
+        30, "How long a call may take, repetitions included, before it counts as failed.", low=1, high=600
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Time:
     max_future_s: int = _setting(300, "How far ahead of the server's clock a report's time may lie.", low=0, high=86_400)
-    refresh_s: int = _setting(
-        10, "How old a process's knowledge of tenants, placements and erasures may be.", low=1, high=300
-    )
+    refresh_s: int = _setting(10, "How often a process reads changes of tenants, placements and erasures.", low=1, high=300)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,52 +114,62 @@ class Placement:
         300, "A device's rate is measured over intervals of this length, in event time.", low=10, high=3600
     )
     fast_intervals: int = _setting(
-        2, "Intervals in a row that call for narrower or wider spread buckets before they change.", low=1, high=1000
+        2,
+        "Buckets become narrower, or are spread wider, after this many intervals in a row that call for it.",
+        low=1,
+        high=1000,
     )
     slow_after_s: int = _setting(
-        86_400, "How long a device must need no more before its buckets become wider again.", low=60, high=31_536_000
+        86_400, "Buckets become wider again after a device has sent little for this long.", low=60, high=31_536_000
     )
     hold_s: int = _setting(
-        10_800, "Shortest time between two such changes of a device: each is remembered for ever.", low=60, high=31_536_000
+        10_800,
+        "Shortest time between two such changes of a device. Each change is stored for ever.",
+        low=60,
+        high=31_536_000,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     max_in_flight_mib: int = _setting(256, "Request bodies taken in and not yet answered, in all.", low=1, high=1 << 16)
-    max_tenant_in_flight_mib: int = _setting(128, "The same, for one tenant.", low=1, high=1 << 16)
+    max_tenant_in_flight_mib: int = _setting(
+        128, "Request bodies of one tenant taken in and not yet answered.", low=1, high=1 << 16
+    )
     decoders: int = _setting(2, "Threads that decode large bodies.", low=1, high=64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kafka:
-    brokers: str = _setting("", "Brokers to ask first, as `HOST:PORT,...`. Without any there is no Kafka.")
+    brokers: str = _setting("", "Brokers to ask first, as `HOST:PORT,...`. Empty: no Kafka.")
     topic: str = _setting("widerow.reports", "Topic of the reports.")
-    backfill_topic: str = _setting("widerow.backfill", "Topic of those older than `backfill.after_s`.")
+    backfill_topic: str = _setting("widerow.backfill", "Topic of reports older than `backfill.after_s`.")
     rollups_topic: str = _setting(
-        "", "Topic that workers put every hour they roll into, such as `widerow.rollups`; none: nowhere."
+        "", "Topic to which workers send every hour that they roll, such as `widerow.rollups`. Empty: none."
     )
     group: str = _setting("widerow", "Consumer group of the workers.")
     create_topics: int = _setting(
         0, "1: workers and gateways make topics that are missing, as `--create-topics` does.", low=0, high=1
     )
-    partitions: int = _setting(32, "Partitions of topics that are made here: no more workers have work.", low=1, high=10_000)
+    partitions: int = _setting(
+        32, "Partitions of topics that Widerow makes. More workers than that have no work.", low=1, high=10_000
+    )
     replication: int = _setting(
         0,
-        "Replicas of topics that are made here, of which all but one must confirm; 0: as the brokers have it.",
+        "Replicas of topics that Widerow makes; all but one must confirm a message. 0: as the brokers have it.",
         low=0,
         high=9,
     )
     tls: int = _setting(0, "1: speak TLS.", low=0, high=1)
     tls_ca: str = _setting("", "File with the authority that signed the brokers' certificates; the system's otherwise.")
-    tls_cert: str = _setting("", "File with this client's certificate, where the brokers ask for one.")
-    tls_key: str = _setting("", "File with its key.")
-    sasl_mechanism: str = _setting("", "One of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; none: no user name is given.")
+    tls_cert: str = _setting("", "File with this client's certificate, if the brokers ask for one.")
+    tls_key: str = _setting("", "File with the key of `kafka.tls_cert`.")
+    sasl_mechanism: str = _setting("", "One of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. Empty: no user name is given.")
     username: str = _setting("", "User name, with `kafka.sasl_mechanism`.")
-    password: str = _setting("", "Password. Better given by the environment than by a file.")
-    compression: str = _setting("lz4", "How messages are compressed: none, lz4, zstd, snappy or gzip.")
+    password: str = _setting("", "Password. Give it by the environment rather than in a file.")
+    compression: str = _setting("lz4", "Compression of messages: none, lz4, zstd, snappy or gzip.")
     linger_ms: int = _setting(
-        0, "How long a message waits for others to travel with. They come in batches already.", low=0, high=1000
+        0, "How long a message waits for others of its batch. 0 is right: reports come in batches already.", low=0, high=1000
     )
     max_message_kib: int = _setting(
         512,
@@ -170,57 +178,60 @@ class Kafka:
         high=16_384,
     )
     send_timeout_s: int = _setting(
-        30, "How long a message may take to be confirmed, repetitions included, before it has failed.", low=1, high=600
+        30, "How long a message may take to be confirmed, repetitions included, before it counts as failed.", low=1, high=600
     )
     send_queue_mib: int = _setting(64, "Memory for messages that are being sent.", low=1, high=2047)
-    max_in_flight_mib: int = _setting(
-        64, "Worker: messages taken from Kafka and not yet stored, live ones.", low=1, high=1 << 16
-    )
+    max_in_flight_mib: int = _setting(64, "Worker: live messages taken from Kafka and not yet stored.", low=1, high=1 << 16)
     session_timeout_s: int = _setting(
-        15, "Worker: after this long without a sign of life its partitions are given to others.", low=1, high=1800
+        15, "Worker: after this long without a sign of life Kafka gives its partitions to others.", low=1, high=1800
     )
     revoke_timeout_s: int = _setting(
-        10, "Worker: how long it finishes what it has begun before it hands partitions over.", low=0, high=300
+        10, "Worker: how long it may finish work in progress before it hands partitions over.", low=0, high=300
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pressure:
     high_percent: int = _setting(
-        80, "The process is degraded when live requests take this part of what may be in flight.", low=1, high=100
+        80,
+        "The process is degraded when live requests take this part of the room in flight (bytes or `pressure.max_items`).",
+        low=1,
+        high=100,
     )
-    low_percent: int = _setting(50, "It is healthy again below this part.", low=1, high=100)
-    max_items: int = _setting(100_000, "Requests and messages in flight, of each lane.", low=1, high=10_000_000)
-    stall_s: int = _setting(5, "It is degraded when a live request has waited for longer.", low=1, high=3600)
-    recover_s: int = _setting(5, "For how long all must be well again before it is called healthy.", low=1, high=3600)
+    low_percent: int = _setting(50, "The process is healthy again below this part.", low=1, high=100)
+    max_items: int = _setting(100_000, "Most requests and messages in flight in each lane.", low=1, high=10_000_000)
+    stall_s: int = _setting(5, "The process is degraded when a live request has waited for longer.", low=1, high=3600)
+    recover_s: int = _setting(5, "The process is healthy again after all was well for this long.", low=1, high=3600)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hot:
-    enabled: int = _setting(1, "0: devices are not judged by what they send.", low=0, high=1)
+    enabled: int = _setting(1, "0: no device is found hot.", low=0, high=1)
     interval_s: int = _setting(10, "Devices are judged at the end of intervals of this length.", low=1, high=3600)
     reports_per_s: int = _setting(
         100, "A device that declares no rate is hot when it sends more.", low=1, high=1_000_000_000
     )
-    declared_times: int = _setting(10, "One that declares a rate is hot when it sends so many times that.", low=1, high=1000)
+    declared_times: int = _setting(
+        10, "A device that declares a rate is hot when it sends this many times that rate.", low=1, high=1000
+    )
     share_percent: int = _setting(
-        25, "A device is hot when it sends this part of all that comes, and more than it declared.", low=1, high=100
+        25, "A device is hot when it sends this part of all reports, and more than it declared.", low=1, high=100
     )
     share_from_per_s: int = _setting(
-        1000, "Reports a second in all below which nobody's share matters.", low=1, high=1_000_000_000
+        1000, "Below this many reports a second in all, shares do not count.", low=1, high=1_000_000_000
     )
-    least_per_s: int = _setting(10, "Less than this is never hot.", low=1, high=1_000_000)
+    least_per_s: int = _setting(10, "A device that sends fewer reports a second is never hot.", low=1, high=1_000_000)
     cool_intervals: int = _setting(
         6,
-        "Calm intervals in a row before each step is taken back; twice as many each time it had to be taken again within a "
-        "day, up to an hour.",
+        "Each step is taken back after this many calm intervals in a row. The number doubles each time the step is taken "
+        "again within a day, up to an hour.",
         low=1,
         high=1000,
     )
-    sample_percent: int = _setting(10, "Part of its reports that is kept of a device that is sampled.", low=1, high=99)
+    sample_percent: int = _setting(10, "Part of the reports that is kept of a sampled device.", low=1, high=99)
     tracked: int = _setting(
         4096,
-        "Devices that are counted for certain in each interval: all that send one in so many reports. 600 bytes each.",
+        "Counters for devices. A device that sends one in this many reports is always counted. 600 bytes each.",
         low=16,
         high=1 << 20,
     )
@@ -228,38 +239,38 @@ class Hot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backfill:
-    after_s: int = _setting(3600, "Reports older than this take the lane of backlog; 0: none do.", low=0, high=31_536_000)
+    after_s: int = _setting(
+        3600, "Reports older than this take the lane of backlog; 0: no report does.", low=0, high=31_536_000
+    )
     max_in_flight_mib: int = _setting(
         64, "Backlog taken in and not yet answered, in all; half of it for one tenant, or from Kafka.", low=1, high=1 << 16
     )
-    share_percent: int = _setting(
-        6, "Part of the committer's time that backlog is given while live reports come.", low=1, high=100
-    )
+    share_percent: int = _setting(6, "Part of the committer's time for backlog while live reports come.", low=1, high=100)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollup:
     enabled: int = _setting(
-        1, "0: nothing is rolled up; windows stay marked, and are rolled when this is 1 again.", low=0, high=1
+        1, "0: nothing is rolled up. Windows stay marked, and are rolled when this is 1 again.", low=0, high=1
     )
     lateness_s: int = _setting(
         20,
-        "How long after its end a minute waits for its reports. Later ones are not lost, but cost more.",
+        "How long a minute waits for its reports after its end. Later reports are not lost, but cost more.",
         low=0,
         high=900,
     )
     settle_s: int = _setting(
-        10, "How long an hour that late reports come in for must rest before it is rolled again.", low=0, high=3600
+        10, "An hour with late reports is rolled again after it got none for this long.", low=0, high=3600
     )
     share_s: int = _setting(
         60,
-        "Several workers: how long a writer relies on a mark. Hours are rolled when the newest is two times as old; clocks "
-        "of hosts may differ by half of it.",
+        "Several workers: how long a writer relies on a mark. An hour is rolled when its newest mark is twice as old. "
+        "Clocks of hosts may differ by half of this.",
         low=1,
         high=3600,
     )
     cache_mib: int = _setting(
-        512, "Memory for reports of open minutes; the others are read from the store.", low=0, high=1 << 20
+        512, "Memory for reports of open minutes; further ones are read from the store.", low=0, high=1 << 20
     )
 
 
@@ -269,19 +280,27 @@ class Query:
         10_000_000, "Most rows (reports, rollups) that one question may read.", low=1000, high=1_000_000_000
     )
     max_answer_mib: int = _setting(
-        64, "Largest answer to one question; memory on the way to it: eight times that, 256 MiB at least.", low=1, high=4096
+        64,
+        "Largest answer to one question. It may take eight times that in memory meanwhile, at least 256 MiB.",
+        low=1,
+        high=4096,
     )
     timeout_s: int = _setting(30, "Longest time that one question may take.", low=1, high=3600)
-    at_once: int = _setting(4, "Requests that are worked on at once; one tenant has at most all but one.", low=1, high=256)
+    at_once: int = _setting(
+        4, "Requests that are worked on at once. One tenant has all but one of these places at most.", low=1, high=256
+    )
     long_at_once: int = _setting(
-        2, "Of these, long ones, such as questions about a fleet; one tenant has at most half.", low=1, high=256
+        2,
+        "Long requests, such as questions about a fleet, that are worked on at once. One tenant has at most half.",
+        low=1,
+        high=256,
     )
     max_waiting: int = _setting(
-        64, "Requests of one tenant that wait; more are refused with `query-busy`.", low=1, high=1024
+        64, "Requests of one tenant that may wait; more are refused with `query-busy`.", low=1, high=1024
     )
     max_wait_s: int = _setting(
         30,
-        "Longest time that a request waits to be worked on; then it is refused with `query-busy`.",
+        "Longest time that a request waits for its turn; then it is refused with `query-busy`.",
         low=1,
         high=3600,
     )
@@ -292,7 +311,7 @@ class Line:
     device_tags: tuple[str, ...] = _setting(
         ("device", "device_id", "host"), "Line protocol: the first of these tags that is present names the device."
     )
-    metric: str = _setting("{measurement}_{field}", "Line protocol: how a metric's name is made.")
+    metric: str = _setting("{measurement}_{field}", "Line protocol: the form of a metric's name.")
     attribute_tags: tuple[str, ...] = _setting(
         (), "Line protocol: tags that are attributes of the report. All others are labels of its metrics."
     )
@@ -317,7 +336,7 @@ class DeadLetters:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
     keep_days: int = _setting(
-        365, "How long is kept what admins and operators changed; 0: nothing is recorded.", low=0, high=730
+        365, "How long changes by admins and operators are kept; 0: nothing is recorded.", low=0, high=730
     )
     max_per_day: int = _setting(
         10_000,
@@ -330,54 +349,62 @@ class Audit:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mqtt:
     url: str = _setting("", "The broker: `mqtt://[USER@]HOST[:1883]`, or `mqtts://` for TLS. Empty: none.")
-    username: str = _setting("", "User name, where the broker asks for one and the URL has none.")
-    password: str = _setting("", "Password. Better given by the environment than by a file.")
+    username: str = _setting("", "User name, if the broker asks for one and the URL has none.")
+    password: str = _setting("", "Password. Give it by the environment rather than in a file.")
     client_id: str = _setting(
         "",
-        "Name of the session at the broker: it stays the same, and each process has its own. `{host}` in it stands for the "
-        "host's name. `widerow-{host}` otherwise. The session for backlog has `-backfill` behind it.",
+        "Name of the session at the broker. It must stay the same, and each process needs its own. `{host}` in it stands "
+        "for the host's name. Empty: `widerow-{host}`. The session for backlog has `-backfill` behind it.",
     )
     group: str = _setting(
         "widerow",
-        "Processes of one group share the messages; each message goes to one of them. Empty: there is one process, and it "
-        "has all of them.",
+        "Processes of one group share the messages; each message goes to one of them. Empty: one process has all messages.",
     )
     session_expiry_s: int = _setting(
         604_800,
-        "How long the broker keeps our session, and what waits in it, while we are away.",
+        "How long the broker keeps the session, and the messages waiting in it, while Widerow is away.",
         low=60,
         high=4_294_967_295,
     )
     receive_maximum: int = _setting(
-        10_000, "Messages that the broker sends each session before it waits for acknowledgements.", low=1, high=65_535
+        10_000, "Messages that the broker sends to a session before it waits for acknowledgements.", low=1, high=65_535
     )
     max_packet_mib: int = _setting(
-        32, "Largest packet that the broker may send us; it drops larger ones without a word.", low=1, high=255
+        32, "Largest packet that the broker may send. It drops larger ones without a word.", low=1, high=255
     )
     max_payload_kib: int = _setting(
         1024, "Largest payload; a larger one is refused with `too-large`, and the device is told.", low=1, high=262_144
     )
     max_unacked_mib: int = _setting(
-        64, "Messages of a session received and not acknowledged; with more, nothing is read of it.", low=1, high=1 << 16
+        64,
+        "Messages of a session received and not acknowledged. With more, Widerow stops reading from it.",
+        low=1,
+        high=1 << 16,
     )
     keep_alive_s: int = _setting(30, "A connection that is silent for twice as long has failed.", low=2, high=3600)
-    telemetry_topic: str = _setting("widerow/v1/{tenant}/{device}/telemetry", "Where devices publish their reports.")
+    telemetry_topic: str = _setting(
+        "widerow/v1/{tenant}/{device}/telemetry", "Topic to which devices publish their reports."
+    )
     backfill_topic: str = _setting(
         "widerow/v1/{tenant}/{device}/backfill",
-        "Where they publish what they collected while they were away. It has a session of its own. Empty: none.",
+        "Topic to which devices publish reports collected while they were away. It has a session of its own. Empty: none.",
     )
     status_topic: str = _setting(
-        "widerow/v1/{tenant}/{device}/status", "Where they, or their last wills, say `online` and `offline`."
+        "widerow/v1/{tenant}/{device}/status", "Topic to which devices, or their last wills, publish `online` and `offline`."
     )
-    errors_topic: str = _setting("widerow/v1/{tenant}/{device}/errors", "Where a device is told what was refused, and why.")
+    errors_topic: str = _setting(
+        "widerow/v1/{tenant}/{device}/errors", "Topic on which Widerow tells a device its refused reports and the reasons."
+    )
     tls_ca: str = _setting("", "File with the authority that signed the broker's certificate; the system's otherwise.")
-    tls_cert: str = _setting("", "File with this client's certificate, where the broker asks for one.")
+    tls_cert: str = _setting("", "File with this client's certificate, if the broker asks for one.")
     tls_key: str = _setting("", "File with its key, if it is not in the same file.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    refresh_s: int = _setting(5, "How often what tenants have stored is read again, where that is limited.", low=1, high=600)
+    refresh_s: int = _setting(
+        5, "How often the stored bytes and series of tenants with such limits are read again.", low=1, high=600
+    )
     disk_percent: int = _setting(
         100,
         "Cassandra, Bigtable: bytes on disk in percent of the accounted bytes, which are uncompressed and counted once. "
@@ -385,19 +412,19 @@ class Usage:
         low=1,
         high=2000,
     )
-    flush_s: int = _setting(10, "How often recorded use is written; a crash loses as much.", low=1, high=3600)
+    flush_s: int = _setting(10, "How often recorded use is written. A crash loses this much at most.", low=1, high=3600)
     keep_days: int = _setting(400, "How long the use of an hour is kept.", low=1, high=800)
     detail_days: int = _setting(
-        35, "How long it is known how many reports were offered in each second, for `tenant whatif`.", low=1, high=800
+        35, "How long the number of offered reports in each second is kept, for `tenant whatif`.", low=1, high=800
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    gib_month: float = _setting(0.0, "Of a GiB that is stored for a month.", low=0, high=1e9)
-    gib_written: float = _setting(0.0, "Of a GiB of accepted reports, before compression.", low=0, high=1e9)
-    gib_read: float = _setting(0.0, "Of a GiB of answers.", low=0, high=1e9)
-    million_reports: float = _setting(0.0, "Of a million accepted reports.", low=0, high=1e9)
+    gib_month: float = _setting(0.0, "Price of a GiB that is stored for a month.", low=0, high=1e9)
+    gib_written: float = _setting(0.0, "Price of a GiB of accepted reports, before compression.", low=0, high=1e9)
+    gib_read: float = _setting(0.0, "Price of a GiB of answers.", low=0, high=1e9)
+    million_reports: float = _setting(0.0, "Price of a million accepted reports.", low=0, high=1e9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
