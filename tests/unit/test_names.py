@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from widerow.model.combine import stacked, united
+from widerow.model.combine import byte_order, stacked, united
 from widerow.model.hashing import hash_names
 from widerow.model.intern import NameTable
 from widerow.model.names import Coded, Names
@@ -28,6 +28,21 @@ def test_names_read_back(many: list[str]) -> None:
 def test_taking_names_gives_them_in_the_order_asked(many: list[str]) -> None:
     codes = np.array([i for i in range(len(many)) for _ in range(2)][::-1], np.int32)
     assert Names.of(many).take(codes).to_list() == [many[i] for i in codes]
+
+
+@given(texts, st.integers(0, 30), st.integers(0, 30))
+def test_names_between_two_places_are_a_list_of_their_own(many: list[str], a: int, b: int) -> None:
+    first, last = sorted((min(a, len(many)), min(b, len(many))))
+    assert Names.of(many).between(first, last).to_list() == many[first:last]
+
+
+@pytest.mark.parametrize("repeats", [1, 300])  # few names are sorted in Python, many as words
+@given(st.lists(st.binary(max_size=20) | st.sampled_from([b"", b"a", b"a\0", b"press-1", b"press-10"]), max_size=30))
+def test_the_order_of_bytes_has_each_name_once(repeats: int, many: list[bytes]) -> None:
+    many = many * repeats
+    order, rank = byte_order(Names.of_bytes(many))
+    assert [many[i] for i in order] == sorted(set(many))
+    assert [many[order[place]] for place in rank] == many
 
 
 def test_columns_are_read_only() -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
-from widerow.model.arrays import PAD, Codes, Ints
+from widerow.model.arrays import PAD, Bytes, Codes, Hashes, Ints, lengths
 from widerow.model.batch import Cells
 from widerow.model.intern import NameTable
+from widerow.model.kernel import kernel
 from widerow.model.names import NO_NAMES, Coded, Names
 
 _FEW_NAMES = 256
 """So many are looked up in Python sooner than in a table that must be made first."""
+_LONG_NAME = 64
+"""Longer names are compared in Python."""
 
 
 def stacked(columns: Sequence[Coded]) -> Coded:
@@ -37,14 +41,37 @@ def united(columns: Sequence[Coded]) -> Coded:
 
 def in_order(column: Coded) -> Coded:
     """The same column with its dictionary in the order of bytes, so that it does not matter which name came first."""
-    names = column.names.to_bytes_list()
-    order = sorted(range(len(names)), key=names.__getitem__)
-    if order == [*range(len(names))]:
-        return column
-    rank = np.empty(len(names), np.int32)
-    rank[order] = np.arange(len(names), dtype=np.int32)
-    codes = np.where(column.codes < 0, -1, rank[column.codes]).astype(np.int32) if len(names) else column.codes
-    return Coded(column.names.take(np.array(order, np.int64)), codes)
+    order, rank = byte_order(column.names)
+    codes = np.where(column.codes < 0, -1, rank[column.codes]).astype(np.int32) if len(rank) else column.codes
+    return Coded(column.names.take(order), codes)
+
+
+def byte_order(names: Names) -> tuple[Ints, Codes]:
+    """Where the distinct names are, in the order of their bytes; and the place of each name in that order."""
+    count, longest = len(names), int(lengths(names.offsets).max(initial=0))
+    if count > _FEW_NAMES and longest <= _LONG_NAME:
+        words = np.zeros((longest // 8 + 2, count), np.uint64)
+        _put_words(names.data, names.offsets, words)
+        order = np.lexsort(words)
+        fresh = (words[:, order[1:]] != words[:, order[:-1]]).any(axis=0)
+    else:
+        texts = names.to_bytes_list()
+        order = np.array(sorted(range(count), key=texts.__getitem__), np.int64)
+        listed = order.tolist()
+        fresh = np.array([texts[a] != texts[b] for a, b in pairwise(listed)], np.bool_)
+    rank = np.zeros(count, np.int32)
+    rank[order[1:]] = np.cumsum(fresh)
+    return order[np.concatenate([[True], fresh])] if count else order, rank
+
+
+@kernel
+def _put_words(data: Bytes, offsets: Ints, words: Hashes) -> None:
+    """Of each name: its length, then its bytes as words from the last to the first, as `lexsort` compares them."""
+    last = len(words) - 1
+    for i in range(len(offsets) - 1):
+        words[0, i] = offsets[i + 1] - offsets[i]
+        for k in range(offsets[i + 1] - offsets[i]):
+            words[last - k // 8, i] |= np.uint64(data[offsets[i] + k]) << np.uint64(56 - 8 * (k % 8))
 
 
 def concatenated(parts: Sequence[Names]) -> Names:

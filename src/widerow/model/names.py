@@ -57,6 +57,11 @@ class Names:
         text, cuts = self.data.tobytes(), self.offsets.tolist()
         return [text[a:b] for a, b in pairwise(cuts)]
 
+    def between(self, first: int, last: int) -> Names:
+        """The strings `first` to `last - 1`, without copying their text."""
+        start = self.offsets[first]
+        return Names(self.data[start : self.offsets[last] + PAD], self.offsets[first : last + 1] - start)
+
     def take(self, codes: Codes | Ints) -> Names:
         """The strings at `codes`, in that order, as a `Names` of its own."""
         offsets, where = picked(self.offsets, codes)

@@ -1,0 +1,183 @@
+"""What every block begins with, and how its pieces are laid out: see docs/format/block.md.
+
+Rule: a block is checked before anything of it is believed. What is read from it is bounded by what it says of its size, and
+everything that is wrong with it is `Corrupt`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+import zstandard
+
+from widerow.blocks.columns import CODED, Columns
+from widerow.model.arrays import PAD, Ints, lengths
+from widerow.model.errors import Corrupt
+from widerow.model.names import Names
+
+MAGIC, VERSION = b"WBLK", 1
+QUICK, DENSE = 0, 1
+"""Encodings."""
+LIMIT = 256 << 10
+"""A block is not larger."""
+MAX_PLAIN = 64 << 20
+"""Its columns take no more in memory."""
+_HEADER = struct.Struct("<4sBBHIIIIIIIIqqqq")
+HEADER_BYTES = _HEADER.size
+_CHECKED_FROM = 12
+"""The checksum covers the bytes before itself, and from here to the end of the directory."""
+
+
+class Header(NamedTuple):
+    """The numbers that a block begins with."""
+
+    encoding: int
+    level: int
+    """Whose meaning is the caller's: raw reports, minutes, ..."""
+    checksum: int
+    size: int
+    directory: int
+    devices: int
+    rows: int
+    names: int
+    heads: int
+    values: int
+    first_us: int
+    last_us: int
+    first_version_us: int
+    last_version_us: int
+
+
+def closed(columns: Columns, encoding: int, level: int, directory: bytes, pages: Sequence[bytes] = ()) -> bytes:
+    """A block of columns that stand in its directory and pages."""
+    size = HEADER_BYTES + len(directory) + sum(map(len, pages))
+    counts = len(columns.devices), len(columns), len(columns.names), len(columns.heads), columns.count
+    times, versions = columns.time_us, columns.version_us
+    spans = (times.min(), times.max(), versions.min(), versions.max()) if len(columns) else (0, 0, 0, 0)
+    fields = MAGIC, VERSION, encoding, level, 0, size, len(directory), *counts, *map(int, spans)
+    head = _HEADER.pack(*fields)
+    checksum = crc32(directory, crc32(head[_CHECKED_FROM:], crc32(head[: _CHECKED_FROM - 4])))
+    return b"".join([head[: _CHECKED_FROM - 4], struct.pack("<I", checksum), head[_CHECKED_FROM:], directory, *pages])
+
+
+def header_of(data: bytes) -> Header:
+    """The header, and with it the directory, checked."""
+    if len(data) < HEADER_BYTES:
+        raise Corrupt(f"a block of {len(data)} bytes is cut short")
+    magic, version, *fields = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise Corrupt("this is no block")
+    if version != VERSION:
+        raise Corrupt(f"a block of format {version}: was it written by a newer release?")
+    head = Header(*fields)
+    end = HEADER_BYTES + head.directory
+    if head.size != len(data) or end > len(data):
+        raise Corrupt(f"a block of {head.size} bytes has {len(data)}")
+    view = memoryview(data)
+    if crc32(view[_CHECKED_FROM:end], crc32(view[: _CHECKED_FROM - 4])) != head.checksum:
+        raise Corrupt("the checksum of a block's directory does not fit")
+    if 16 * head.rows + 12 * head.values > MAX_PLAIN or head.devices > head.rows or head.rows < 1:
+        raise Corrupt("a block counts what cannot be")
+    return head
+
+
+def size_at(data: bytes, at: int) -> int:
+    """How long the block is that begins there."""
+    if len(data) - at < HEADER_BYTES or data[at : at + 4] != MAGIC:
+        raise Corrupt(f"no block begins at byte {at}")
+    return Header(*_HEADER.unpack_from(data, at)[2:]).size
+
+
+class Reader:
+    """Takes one piece after the other; a piece that is not there whole is `Corrupt`."""
+
+    def __init__(self, data: bytes, at: int, stop: int) -> None:
+        self._data, self._at, self._stop = data, at, stop
+
+    def array(self, kind: str | np.dtype[np.void], count: int) -> npt.NDArray[np.generic]:
+        """A view of numbers; a copy where they do not stand at a multiple of their size."""
+        dtype = np.dtype(kind)
+        begin = self._skip(dtype.itemsize * count)
+        found = np.frombuffer(self._data, dtype, count, begin)
+        return found if found.flags.aligned or dtype.names else found.copy()
+
+    def ints(self, kind: str, count: int) -> Ints:
+        """Numbers of any width as whole words."""
+        return self.array(kind, count).astype(np.int64, copy=False)
+
+    def bytes(self, size: int) -> bytes:
+        begin = self._skip(size)
+        return self._data[begin : begin + size]
+
+    def names(self, sizes: Ints) -> Names:
+        """Texts of these sizes."""
+        offsets = offsets_of(sizes)
+        size = int(offsets[-1])
+        begin = self._skip(size)
+        if begin + size + PAD <= len(self._data):
+            return Names(np.frombuffer(self._data, np.uint8, size + PAD, begin), offsets)
+        return Names(np.frombuffer(self._data[begin : begin + size] + bytes(PAD), np.uint8), offsets)
+
+    def end(self) -> None:
+        if self._at != self._stop:
+            raise Corrupt("a block has bytes that nothing describes")
+
+    def _skip(self, size: int) -> int:
+        begin = self._at
+        if size < 0 or size > self._stop - begin:
+            raise Corrupt("a block's directory is cut short")
+        self._at += size
+        return begin
+
+
+def offsets_of(sizes: Ints) -> Ints:
+    """Offsets of parts of these sizes, none of them negative."""
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets
+
+
+def sizes_of(names: Names, kind: str) -> bytes:
+    return lengths(names.offsets).astype(kind).tobytes()
+
+
+def text_of(names: Names) -> bytes:
+    return names.data[names.offsets[0] : names.offsets[-1]].tobytes()
+
+
+def size_of(columns: Columns) -> int:
+    """How many bytes the columns take without compression, about: a quick block of them is not larger."""
+    seen: set[int] = set()
+    size = HEADER_BYTES + 8 + 16 * len(columns) + 4 * len(columns.devices)
+    for head in columns.heads:
+        size += 8 + (4 if head.kind in CODED else 8) * len(head.rows)
+        if id(head.rows) not in seen:
+            seen.add(id(head.rows))
+            size += 4 + 4 * len(head.rows)
+    texts = (columns.devices, 2), (columns.names, 2), (columns.texts, 4)
+    return size + sum(int(names.offsets[-1]) + extra * len(names) for names, extra in texts)
+
+
+def squeezed(plain: bytes) -> bytes:
+    """The bytes compressed, behind their number."""
+    return struct.pack("<I", len(plain)) + zstandard.ZstdCompressor(level=3, write_content_size=False).compress(plain)
+
+
+def unsqueezed(data: bytes) -> bytes:
+    if len(data) < 4:
+        raise Corrupt("a compressed piece of a block is cut short")
+    size = int.from_bytes(data[:4], "little")
+    if size > MAX_PLAIN:
+        raise Corrupt("a compressed piece of a block says that it is too large")
+    try:
+        plain = zstandard.ZstdDecompressor().decompress(data[4:], max_output_size=size) if size else b""
+    except zstandard.ZstdError as error:
+        raise Corrupt(f"a compressed piece of a block cannot be read: {error}") from error
+    if len(plain) != size:
+        raise Corrupt("a compressed piece of a block is shorter than it says")
+    return plain

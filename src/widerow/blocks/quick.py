@@ -1,0 +1,108 @@
+"""The quick encoding: plain arrays behind the header, for small commits. All of it is the directory: one checksum."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+
+import numpy as np
+
+from widerow.blocks.columns import CODED, PLAIN, Columns, Head, Kind
+from widerow.blocks.layout import HEADER_BYTES, QUICK, Header, Reader, closed, offsets_of, sizes_of, text_of
+from widerow.model.arrays import Codes, Ints, lengths
+from widerow.model.errors import Corrupt
+
+NO_PART = 0xFFFF
+_SMALL_ROWS = 1 << 16
+"""The numbers of so many rows take two bytes each."""
+
+
+def encode_quick(columns: Columns, level: int) -> bytes:
+    """A block of columns as `Columns.compacted` makes them."""
+    rows = len(columns)
+    place: dict[int, int] = {}
+    presences: list[Codes] = []
+    lines: list[int] = []
+    for head in columns.heads:
+        if id(head.rows) not in place:
+            place[id(head.rows)] = len(presences)
+            presences.append(head.rows)
+        lines += (head.name, head.part & NO_PART, head.kind, place[id(head.rows)])
+    narrow = "<u2" if rows <= _SMALL_ROWS else "<u4"
+    times, versions = columns.time_us, columns.version_us
+    pieces = [
+        struct.pack(f"<2I{len(presences)}I", len(presences), len(columns.texts), *map(len, presences)),
+        struct.pack(f"<{len(lines)}H", *lines),
+        times.tobytes() if times.min() != times.max() else b"",
+        versions.tobytes() if versions.min() != versions.max() else b"",
+        *[(h.values.astype("<u4") if h.kind in CODED else h.values).tobytes() for h in columns.heads],
+        lengths(columns.offsets).astype("<u4").tobytes(),
+        *[present.astype(narrow).tobytes() for present in presences if len(present) < rows],
+        sizes_of(columns.devices, "<u2"),
+        text_of(columns.devices),
+        sizes_of(columns.names, "<u2"),
+        text_of(columns.names),
+        sizes_of(columns.texts, "<u4"),
+        text_of(columns.texts),
+    ]
+    return closed(columns, QUICK, level, b"".join(pieces))
+
+
+def decode_quick(data: bytes, header: Header) -> Columns:
+    """The columns, whose arrays are the block's own where they can be. `Corrupt`: they break a rule of columns."""
+    reader = Reader(data, HEADER_BYTES, HEADER_BYTES + header.directory)
+    rows = header.rows
+    count, texts = reader.ints("<u4", 2).tolist()
+    sizes = reader.ints("<u4", count).tolist()
+    lines = reader.ints("<u2", 4 * header.heads).reshape(-1, 4).tolist()
+    if any(line[3] >= count for line in lines) or any(line[2] > max(Kind) for line in lines) or max(sizes, default=0) > rows:
+        raise Corrupt("a block's list of columns cannot be")
+    spans = (header.first_us, header.last_us), (header.first_version_us, header.last_version_us)
+    times, versions = (
+        reader.ints("<i8", rows) if first != last else np.full(rows, first, np.int64) for first, last in spans
+    )
+    values = [reader.ints("<u4" if line[2] in CODED else "<i8", sizes[line[3]]) for line in lines]
+    counts = reader.ints("<u4", header.devices)
+    narrow, every = "<u2" if rows <= _SMALL_ROWS else "<u4", np.arange(rows, dtype=np.int32)
+    presences = [reader.ints(narrow, size).astype(np.int32) if size < rows else every for size in sizes]
+    devices = reader.names(reader.ints("<u2", header.devices))
+    names = reader.names(reader.ints("<u2", header.names))
+    found = Columns(
+        devices,
+        offsets_of(counts),
+        times,
+        versions,
+        names,
+        tuple(
+            Head(name, PLAIN if part == NO_PART else part, Kind(kind), presences[place], some)
+            for (name, part, kind, place), some in zip(lines, values, strict=True)
+        ),
+        reader.names(reader.ints("<u4", texts)),
+    )
+    reader.end()
+    return checked(found, header)
+
+
+def checked(columns: Columns, header: Header) -> Columns:
+    """The columns, if they keep the rules of columns and agree with the header."""
+    wrong = [
+        not _rises(head.rows) or head.rows[0] < 0 or head.rows[-1] >= len(columns)
+        for head in {id(head.rows): head for head in columns.heads}.values()
+    ]
+    limits = len(columns.names), len(columns.names), max(Kind) + 1
+    keys = [head.key for head in columns.heads]
+    wrong += [any(number >= limit for number, limit in zip(key, limits, strict=True)) for key in keys]
+    wrong += [a >= b for a, b in itertools.pairwise(keys)]
+    wrong += [
+        bool(head.values.min() < 0 or head.values.max() >= len(columns.texts))
+        for head in columns.heads
+        if head.kind in CODED
+    ]
+    counts = lengths(columns.offsets)
+    if any(wrong) or counts.min(initial=1) < 1 or columns.offsets[-1] != len(columns) or columns.count != header.values:
+        raise Corrupt("a block's columns cannot be")
+    return columns
+
+
+def _rises(numbers: Codes | Ints) -> bool:
+    return len(numbers) > 0 and bool((numbers[1:] > numbers[:-1]).all())
