@@ -6,6 +6,7 @@ if that takes long the figures are those of the last time.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
@@ -59,8 +60,8 @@ class Gauges:
         for tenant, held in self._memory().items():
             for what, size in held.items():
                 counters.tenant_memory.labels(tenant, what).set(size)
-        counters.disk.set(stats.disk_bytes)
-        counters.memory.set(stats.memory_bytes)
+        counters.disk.set(_known(stats.disk_bytes))
+        counters.memory.set(_known(stats.memory_bytes))
         counters.windows.set(stats.windows)
         counters.syncs.set(stats.syncs)
         counters.rollup_cache.set(self._pyramid.windows.bytes if self._pyramid.windows else 0)
@@ -85,3 +86,8 @@ class Gauges:
             self._counters.rollup_pending.labels(lag.level).set(lag.pending)
             self._counters.rollup_behind.labels(lag.level).set(lag.behind_us / SECOND)
         self._counters.rollup_margin.set(min(lag.margin_us for lag in lags) / SECOND)
+
+
+def _known(size: int | None) -> float:
+    """0 would be taken for a size."""
+    return math.nan if size is None else size

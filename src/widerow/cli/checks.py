@@ -97,6 +97,15 @@ def check_compaction(pending_bytes: float | None) -> Check:
     return Check("compaction", verdict, f"{size(pending_bytes)} wait for it", todo)
 
 
+def check_size(disk_bytes: int | None, memory_bytes: int | None) -> Check:
+    """Cassandra and Bigtable have no question that a client could ask for it."""
+    if disk_bytes is None:
+        todo = "Cassandra: nodetool tablestats KEYSPACE on each node; Bigtable: its console"
+        return Check("size of the store", Verdict.SKIPPED, "this store does not tell its clients", todo)
+    memory = "" if memory_bytes is None else f", {size(memory_bytes)} in memory"
+    return Check("size of the store", Verdict.OK, f"{size(disk_bytes)} on disk{memory}")
+
+
 def check_rollups(behind_s: float, margin_s: float, pending: int) -> Check:
     """What rollups are computed from stays `GUARD_US` beyond its retention; who is behind eats from that."""
     behind, margin = f"{about_duration(behind_s * SECOND)} behind", f"a margin of {about_duration(margin_s * SECOND)}"

@@ -164,8 +164,7 @@ def _examine_store(store: dict[str, Any] | None) -> Iterator[Check]:
     yield checks.check_damage(store.get("damage", ()))
     detail = store.get("detail", {})
     yield checks.check_compaction(detail.get("pending_compaction_bytes"))
-    taken = f"{output.size(store['disk_bytes'])} on disk, {output.size(store['memory_bytes'])} in memory"
-    yield Check("size of the store", Verdict.OK, taken)
+    yield checks.check_size(store["disk_bytes"], store["memory_bytes"])
 
 
 def _sync_latencies(folder: Path) -> list[float]:

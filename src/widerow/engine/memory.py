@@ -242,7 +242,7 @@ class MemoryEngine:
         with self._lock:
             ends = {(name, _window_end_us(self._tables[name], at)) for name, stored in self._data.items() for at in stored}
             windows = sum(1 for _, end_us in ends if end_us != NEVER)
-            return EngineStats(writes=self._writes, tables=len(self._tables), windows=windows)
+            return EngineStats(disk_bytes=0, writes=self._writes, tables=len(self._tables), windows=windows)
 
     def sizes(self) -> Mapping[str, TableSize]:
         return {}  # there are no files

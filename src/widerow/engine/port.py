@@ -73,8 +73,9 @@ class Expired:
 class EngineStats:
     """Figures for metrics and `doctor`. `detail` is whatever the engine finds worth showing."""
 
-    disk_bytes: int = 0
-    memory_bytes: int = 0
+    disk_bytes: int | None = None
+    memory_bytes: int | None = None
+    """None: the store is elsewhere, and only its own tools know."""
     writes: int = 0
     syncs: int = 0
     tables: int = 0

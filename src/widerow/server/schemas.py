@@ -644,8 +644,8 @@ SCHEMAS: dict[str, Schema] = {
             ),
             "store": of(
                 {
-                    "disk_bytes": WHOLE,
-                    "memory_bytes": WHOLE,
+                    "disk_bytes": {**MAYBE_WHOLE, "description": "Null: only the store's own tools know."},
+                    "memory_bytes": MAYBE_WHOLE,
                     "windows": WHOLE,
                     "syncs": WHOLE,
                     "in_flight_bytes": WHOLE,
