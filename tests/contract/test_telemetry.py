@@ -10,6 +10,7 @@ import pytest
 
 import patient
 from contract.chaos_suite import ChaosSuite
+from contract.latest_stories import LatestStories
 from contract.letter_suite import LetterSuite
 from contract.rollup_stories import RollupStories
 from contract.rollup_suite import RollupSuite
@@ -30,13 +31,13 @@ def clock() -> ManualClock:
     return ManualClock(NOW)
 
 
-class TestOnMemory(TelemetrySuite, RollupSuite, ChaosSuite, RollupStories, LetterSuite):
+class TestOnMemory(TelemetrySuite, RollupSuite, ChaosSuite, RollupStories, LatestStories, LetterSuite):
     @pytest.fixture
     def engine(self, clock: ManualClock) -> Engine:
         return MemoryEngine(clock)
 
 
-class TestOnRocksDB(TelemetrySuite, RollupSuite, ChaosSuite, RollupStories, LetterSuite):
+class TestOnRocksDB(TelemetrySuite, RollupSuite, ChaosSuite, RollupStories, LatestStories, LetterSuite):
     @pytest.fixture
     def engine(self, clock: ManualClock, tmp_path: Path) -> Iterator[Engine]:
         engine = RocksEngine(tmp_path, clock=clock)
@@ -44,7 +45,7 @@ class TestOnRocksDB(TelemetrySuite, RollupSuite, ChaosSuite, RollupStories, Lett
         engine.close()
 
 
-class TestOnCassandra(TelemetrySuite, RollupSuite, ChaosSuite, RollupStories, LetterSuite):
+class TestOnCassandra(TelemetrySuite, RollupSuite, ChaosSuite, RollupStories, LatestStories, LetterSuite):
     @pytest.fixture
     def engine(self, clock: ManualClock, cassandra_server: Cassandra) -> Iterator[Engine]:
         settings = patient.settings(cassandra_server, f"telemetry_{uuid4().hex[:12]}")
@@ -55,7 +56,7 @@ class TestOnCassandra(TelemetrySuite, RollupSuite, ChaosSuite, RollupStories, Le
 
 
 @pytest.mark.usefixtures("bigtable_host")
-class TestOnBigtable(TelemetrySuite, RollupSuite, ChaosSuite, RollupStories, LetterSuite):
+class TestOnBigtable(TelemetrySuite, RollupSuite, ChaosSuite, RollupStories, LatestStories, LetterSuite):
     @pytest.fixture
     def engine(self, clock: ManualClock) -> Iterator[Engine]:
         settings = BigtableSettings(age_margin_us=50 * 365 * DAY)  # the server's clock is another

@@ -18,7 +18,7 @@ from widerow.engine.rows import rows_of
 from widerow.model.errors import ConfigError, Unavailable
 from widerow.model.tenant import WIDTHS_US, Tenant
 from widerow.model.times import HOUR, MS, SystemClock
-from widerow.schema.rollups import DIRTY, HOURS, LEVELS, MARK_TABLES, fleet, fleet_partials, rollups
+from widerow.schema.rollups import DIRTY, HOURS, LEVELS, MARK_TABLES, NEWEST_HOURS, fleet, fleet_partials, rollups
 from widerow.schema.shards import shard_of
 from widerow.schema.table import Table
 from widerow.schema.tables import (
@@ -37,13 +37,14 @@ from widerow.schema.usage import COUNTED_LEVELS, SERIES, USAGE, counts, totals
 
 Version: TypeAlias = tuple[int, int]
 
-SCHEMA: Version = (2, 2)
+SCHEMA: Version = (2, 3)
 """From 2 on reports are marked to be rolled up: a release that does not would leave some that never are."""
 STEPS: dict[Version, Callable[[Engine], None]] = {
     (1, 1): lambda engine: engine.apply([DEVICE_VERSIONS]),
     (2, 0): lambda engine: _mark_everything(engine),  # noqa: PLW0108 - it stands further down
     (2, 1): lambda engine: engine.apply([DEAD_LETTERS, ONLINE]),
     (2, 2): lambda engine: engine.apply([AUDIT, DEVICE_CONTROLS, LIMIT_SHARES, DEVICE_SEATS, USAGE, SERIES]),
+    (2, 3): lambda engine: engine.apply([NEWEST_HOURS]),
 }
 """What brings a store from the version before to this one. May be interrupted and repeated."""
 
@@ -61,6 +62,7 @@ def tables_of(tenants: Tenants | None) -> list[Table]:
     return [
         *TABLES,
         *MARK_TABLES,
+        NEWEST_HOURS,
         USAGE,
         SERIES,
         *(telemetry(keep_us) for keep_us in sorted(raw)),
@@ -91,7 +93,7 @@ def bring_up(engine: Engine, schema: Version = SCHEMA, steps: dict[Version, Call
     """Make the tables, and bring an older store to this version. `ConfigError`: a newer release changed it, or it is part of
     a copy.
     """
-    engine.apply([*TABLES, *MARK_TABLES, USAGE, SERIES])
+    engine.apply([*TABLES, *MARK_TABLES, NEWEST_HOURS, USAGE, SERIES])
     if source := unfinished_copy(engine):
         raise ConfigError(
             f"the store is an unfinished copy of {source}: go on with `widerow migrate {source} TO`, where TO is this store"

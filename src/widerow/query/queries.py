@@ -25,7 +25,8 @@ from widerow.model.tenant import Tenant
 from widerow.model.times import Clock, TimeSpan
 from widerow.query import run
 from widerow.query.budget import Budget, QuerySettings
-from widerow.query.points import joined, newest, points_of
+from widerow.query.latest import latest
+from widerow.query.points import joined, points_of
 from widerow.query.question import Question, Top
 from widerow.query.stepped import Sources
 from widerow.rollup.dirt import DirtOf
@@ -151,11 +152,8 @@ class Queries:
         metrics: Sequence[str] | None = None,
         budget: Budget | None = None,
     ) -> Points:
-        """Each metric's newest value in the last bucket of each device. Devices never seen are left out."""
-        rows = self._telemetry.latest(tenant, devices, metrics=Selectors.of(metrics), may_lag=True)
-        if budget is not None:
-            budget.count(sum(len(chunk) for chunk in rows))
-        return newest(points_of(rows))
+        """Each metric's newest value within the raw retention. Devices never seen are left out."""
+        return latest(self.sources, tenant, devices, Selectors.of(metrics), budget)
 
     # -- steps
 

@@ -44,6 +44,7 @@ class Eraser:
                         self._roller.counts.forget_device(tenant, device, level, starts, mark)
                     self._mark_fleet(tenant, device, np.union1d(hours, days))  # what days come to is summed up with hours
                 self._remove(name, device, mark, LEVELS)
+                self._rollups.newest.forget(name, device, mark.version_us)
             elif tenant is not None:
                 self._roll_again(tenant, device, mark)
 

@@ -9,7 +9,8 @@ Rule 4: minutes that `Windows` has whole are written as they close, and an hour 
 Rule 5: marks stay of units of which something was erased that was not known when they were read: what was read may hold it
 still, and whoever erased it has perhaps found no record of the hour yet, and so did not mark it. The same holds for what
 was erased, by its clock, when the roll had begun: what it wrote is hidden.
-Rule 6: marks stay as well of units of which some bytes cannot be read. What was rolled of such devices before stays: made of
+Rule 6: with an hour goes the row of each device that says in which hour its metrics have their newest values.
+Rule 7: marks stay as well of units of which some bytes cannot be read. What was rolled of such devices before stays: made of
 the readable part it would say less. The other devices are rolled.
 """
 
@@ -240,6 +241,7 @@ class Roller:
         tagged = self._tagged(tenant.name, hours)
         name, day_us = tenant.name, hour.start_us - hour.start_us % DAY
         counts = self.counts.hour(tenant, hour.start_us, devices, counted, minutes, tagged, version_us)
+        newest = self._newest(tenant, hour, devices, hours, version_us)
         marked_us = max(version_us, self._clock.version_us())
         self._engine.write(
             [
@@ -248,11 +250,21 @@ class Roller:
                 *beneath,
                 *self._rollups.changes(tenant, HOURS, tagged),
                 counts,
+                newest,
             ]
         )
         if self._crew and self._clock.now_us() > marked_us + self._crew.longest_us:
             raise Unavailable("writing hours took so long that later marks may be gone: the hours are rolled again")
         self._told(tenant, hours)
+
+    def _newest(
+        self, tenant: Tenant, hour: TimeSpan, devices: Sequence[str], hours: Rows, version_us: int
+    ) -> tuple[Table, Rows]:
+        oldest_us = self._telemetry.readable(tenant, TimeSpan(0, hour.stop_us)).start_us
+        before = lambda device, metrics: self._rollups.newest_before(  # noqa: E731
+            tenant, device, metrics, hour.start_us, oldest_us
+        )
+        return self._rollups.newest.change(tenant.name, devices, hour.start_us, hours, version_us, oldest_us, before)
 
     def roll_day(self, tenant: Tenant, *units: Unit) -> Rolled:
         """Roll units of one day, from all its hours. Where some of these are gone it stays as it is."""

@@ -18,8 +18,9 @@ from widerow.model.arrays import Flags, lengths
 from widerow.model.batch import CellKind
 from widerow.model.names import Coded
 from widerow.model.tenant import GUARD_US, Tenant
-from widerow.model.times import Clock, TimeSpan
-from widerow.schema.rollups import Level, rollups
+from widerow.model.times import DAY, Clock, TimeSpan
+from widerow.rollup.newest import NewestHours, metrics_in
+from widerow.schema.rollups import HOURS, Level, rollups
 from widerow.schema.table import Table
 from widerow.telemetry.erasure import Erasure, TenantMarks
 
@@ -30,6 +31,7 @@ class Rollups:
     def __init__(self, engine: Engine, clock: Clock, erasure: Erasure) -> None:
         self._engine, self._clock, self.erasure = engine, clock, erasure
         self._applied: set[str] = set()
+        self.newest = NewestHours(engine)
 
     def table(self, level: Level, keep_us: int) -> Table:
         """The table of a level and retention class, made if it is new."""
@@ -88,6 +90,23 @@ class Rollups:
             periods = range(start - start % level.period_us, stop, level.period_us)
             keys: list[Key] = [(tenant.name, device, period) for device in devices for period in periods]
             yield self.table(level, keep_us), TimeSpan(start, stop), keys
+
+    def newest_before(
+        self, tenant: Tenant, device: str, metrics: Sequence[str], hour_us: int, oldest_us: int
+    ) -> dict[str, int]:
+        """Of each metric the newest hour before that one in which the device has a record of it, as far as there is one."""
+        found: dict[str, int] = {}
+        left, stop_us, width_us = set(metrics), hour_us, DAY
+        while left and stop_us > oldest_us - HOURS.width_us:
+            span = TimeSpan(max(0, stop_us - width_us), stop_us)
+            for rows in self.read(tenant, [device], HOURS, span, metrics=sorted(left)):
+                for start_us, names in metrics_in(rows):
+                    found.update((name, max(start_us, found.get(name, 0))) for name in names if name in left)
+            left.difference_update(found)
+            stop_us, width_us = span.start_us, 2 * width_us
+            if not stop_us:
+                break
+        return found
 
     def oldest_us(self, tenant: Tenant, level: Level, time_us: int) -> int:
         """From when on the windows of a level can be read whose retention is that of an event time."""

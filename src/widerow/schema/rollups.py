@@ -53,6 +53,9 @@ DIRTY_FLEET = Table("dirty_fleet", partition=_SHARD, clustering=(KeyColumn("hour
 
 MARK_TABLES = (DIRTY, DIRTY_DAYS, DIRTY_FLEET)
 
+NEWEST_HOURS = Table("newest_hours", partition=_SHARD, clustering=(KeyColumn("device_id"),), columns=("hours",))
+"""In which hour each metric of a device has its newest value (`rollup.newest`), as far as hours are rolled."""
+
 
 @lru_cache(maxsize=256)
 def rollups(level: Level, keep_us: int) -> Table:

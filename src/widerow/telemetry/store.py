@@ -8,8 +8,9 @@ keeps data a while longer than it may be read (`GUARD_US`), for rolls that come 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from widerow.model.batch import Batch
 from widerow.model.errors import Refusal
 from widerow.model.names import Coded, Names
 from widerow.model.tenant import GUARD_US, Tenant
-from widerow.model.times import Clock, TimeSpan
+from widerow.model.times import HOUR, Clock, TimeSpan
 from widerow.schema.shards import shard_of, shards_of
 from widerow.schema.table import Table
 from widerow.schema.tables import LAST_SEEN, telemetry
@@ -61,6 +62,15 @@ class Plan:
     """The id of each report's device, ..."""
     batch: Batch
     """... and the reports: what is observed when they are written."""
+
+
+class LastSeen(NamedTuple):
+    """The newest bucket of a device."""
+
+    device: str
+    bucket: int
+    sub_buckets: int
+    keep_us: int
 
 
 class Telemetry:
@@ -209,22 +219,51 @@ class Telemetry:
                     start, many = stop, min(2 * many, _MOST_BUCKETS)
 
     def latest(
-        self, tenant: Tenant, devices: Sequence[str], *, metrics: Columns | None = None, may_lag: bool = False
+        self,
+        tenant: Tenant,
+        devices: Sequence[str],
+        *,
+        metrics: Columns | None = None,
+        may_lag: bool = False,
+        seen: Sequence[LastSeen] | None = None,
     ) -> list[Rows]:
         """Rows that hold each metric's newest value in the last bucket of each device, newest first by device. Where the
-        raw retention changes, a bucket ends.
+        raw retention changes, a bucket ends. `seen`: what `last_seen` said, if it was asked before.
         """
-        marks = self.erasure.marks(tenant.name)
-        by_class: dict[int, list[Key]] = {}
-        for device, bucket, subs, keep_us in self._last_seen(tenant.name, devices, may_lag):
-            keys = by_class.setdefault(keep_us, [])
-            keys += [(tenant.name, device, bucket, sub) for sub in range(subs)]
+        keys: dict[Table, list[Key]] = {}
+        for last in self.last_seen(tenant.name, devices, may_lag=may_lag) if seen is None else seen:
+            some = keys.setdefault(self.table(last.keep_us), [])
+            some += [(tenant.name, last.device, last.bucket, sub) for sub in range(last.sub_buckets)]
+        return self._newest(tenant, keys, metrics, may_lag=may_lag)
+
+    def latest_in(
+        self,
+        tenant: Tenant,
+        hours: Mapping[int, Sequence[str]],
+        *,
+        metrics: Columns | None = None,
+        may_lag: bool = False,
+    ) -> list[Rows]:
+        """The same of other hours, each with some devices. Rows of other hours that share their buckets may come as well."""
+        keys: dict[Table, list[Key]] = {}
+        for hour_us, devices in hours.items():
+            span = TimeSpan(hour_us, hour_us + HOUR)
+            for epochs, some in self.places.by_epochs(tenant.name, devices).items():
+                for table, _, places in self._stretches(tenant, epochs, span, shown=True):
+                    of_table = keys.setdefault(table, [])
+                    of_table += [(tenant.name, device, p.bucket, p.sub_bucket) for device in some for p in places]
+        distinct = {table: list(dict.fromkeys(some)) for table, some in keys.items()}
+        return self._newest(tenant, distinct, metrics, may_lag=may_lag)
+
+    def _newest(
+        self, tenant: Tenant, keys: Mapping[Table, Sequence[Key]], metrics: Columns | None, *, may_lag: bool
+    ) -> list[Rows]:
+        """Rows that hold each metric's newest value in each of the partitions."""
+        marks, now_us = self.erasure.marks(tenant.name), self._clock.now_us()
         out = []
-        now_us = self._clock.now_us()
-        for keep_us, keys in by_class.items():
+        for table, some in keys.items():
             # Erased cells may hide older ones that are not: then all of the bucket is read.
-            first = not marks.any()
-            for chunk in self._engine.scan(self.table(keep_us), keys, columns=metrics, first=first, may_lag=may_lag):
+            for chunk in self._engine.scan(table, some, columns=metrics, first=not marks.any(), may_lag=may_lag):
                 rows = drop_erased_rows(marks, chunk)
                 shown = np.asarray(rows.keys["event_us"]) >= oldest_shown_us(tenant, rows.keys["event_us"], now_us)
                 if not shown.all():
@@ -233,22 +272,24 @@ class Telemetry:
                     out.append(rows)
         return out
 
-    def _last_seen(self, tenant: str, devices: Sequence[str], may_lag: bool) -> Iterator[tuple[str, int, int, int]]:
-        """(device, bucket, sub-buckets, retention) of those that were ever seen."""
+    def last_seen(self, tenant: str, devices: Sequence[str], *, may_lag: bool = False) -> list[LastSeen]:
+        """The last bucket of those that were ever seen."""
         if len(devices) == 1:
             row = self._engine.get(LAST_SEEN, (tenant, shard_of(devices[0]), devices[0]), may_lag=may_lag)
-            if row is not None:
-                bucket, _, subs, keep_us = (int(row[column]) for column in LAST_SEEN.columns)
-                yield devices[0], bucket, subs, keep_us
-            return
+            if row is None:
+                return []
+            bucket, _, subs, keep_us = (int(row[column]) for column in LAST_SEEN.columns)
+            return [LastSeen(devices[0], bucket, subs, keep_us)]
         shards = shards_of(Names.of(devices)).tolist()
         keys: list[Key] = [(tenant, shard, device) for shard, device in zip(shards, devices, strict=True)]
+        seen = []
         for rows in self._engine.scan(LAST_SEEN, keys, may_lag=may_lag):
             found = rows.keys["device_id"]
             assert isinstance(found, Coded)
             facts = rows.cells.number.reshape(len(rows), len(LAST_SEEN.columns)).astype(np.int64).tolist()
             for device, (bucket, _, subs, keep_us) in zip(found.to_list(), facts, strict=True):
-                yield device, bucket, subs, keep_us
+                seen.append(LastSeen(device, bucket, subs, keep_us))
+        return seen
 
     # -- erasing
 
@@ -281,10 +322,10 @@ class Telemetry:
     def _forget_last_seen(self, tenant: str, device: str) -> None:
         """Unless the device has reported again since."""
         marks = self.erasure.marks(tenant)
-        found = list(self._last_seen(tenant, [device], may_lag=False))
-        for _, bucket, subs, keep_us in found:
-            keys: list[Key] = [(tenant, device, bucket, sub) for sub in range(subs)]
-            if any(len(drop_erased_rows(marks, chunk)) for chunk in self._engine.scan(self.table(keep_us), keys)):
+        found = self.last_seen(tenant, [device])
+        for last in found:
+            keys: list[Key] = [(tenant, device, last.bucket, sub) for sub in range(last.sub_buckets)]
+            if any(len(drop_erased_rows(marks, chunk)) for chunk in self._engine.scan(self.table(last.keep_us), keys)):
                 return
         # Without a row there is nothing to delete but one that the device writes meanwhile. And where deletes are not
         # forgotten the row stays: a delete would hide the device when it returns.
