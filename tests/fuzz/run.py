@@ -1,6 +1,6 @@
 """Feeds hostile inputs to the decoders for as long as asked, with other inputs each time.
 
-    python -m tests.fuzz.run [--count 1000000] [--seed N] [--only line,json,documents,arrow,mqtt]
+    python -m tests.fuzz.run [--count 1000000] [--seed N] [--only line,json,documents,arrow,mqtt,blocks]
 
 A failure names the seed and count that repeat it. The test suite runs a short version of the same.
 """
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-CODECS = ("line", "json", "documents", "arrow", "mqtt")
+CODECS = ("line", "json", "documents", "arrow", "mqtt", "blocks")
 SLICE = 20_000
 """Inputs between two lines of progress; also the most that must be run again to repeat a failure."""
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reference.blocks import Entry, columns_of, entries_of, winners
-from widerow.blocks.arrange import of_batch, to_batch
+from widerow.blocks.arrange import Values, of_batch, of_values, to_batch
 from widerow.blocks.block import Block, Where, blocks_in, numbers_of
 from widerow.blocks.columns import CODED, Columns, Kind
 from widerow.blocks.layout import LIMIT, size_of
 from widerow.blocks.pack import pack, split
+from widerow.model.arrays import Floats
 from widerow.model.batch import Report, batch_of, reports_of
 from widerow.model.errors import TooLarge
+from widerow.model.names import Coded, Names
 from widerow.model.times import TimeSpan
 from widerow.simulate.fleet import Fleet
 
@@ -43,7 +47,7 @@ def entries(draw: st.DrawFn) -> Entry:
 
 
 some = st.lists(entries(), max_size=30)
-encodings = st.sampled_from([False])
+encodings = st.booleans()
 
 
 def read_back(columns: Columns, *, dense: bool) -> list[Entry]:
@@ -64,6 +68,41 @@ def test_columns_hold_the_winners_whatever_the_order_of_values(given: list[Entry
 def test_what_is_packed_is_read_bit_for_bit(given: list[Entry], dense: bool) -> None:
     columns = columns_of(given)
     assert read_back(columns, dense=dense) == entries_of(columns)
+
+
+LONG: dict[Kind, Callable[[np.random.Generator, int], np.ndarray]] = {
+    Kind.NUMBER: lambda chance, n: chance.choice(np.array(NANS, np.int64), n),
+    Kind.INTEGER: lambda chance, n: chance.integers(-(1 << 63), 1 << 63, n),
+    Kind.FLAG: lambda chance, n: chance.integers(0, 2, n),
+}
+
+
+@given(st.lists(st.sampled_from([1, 20, 700, 1400, 3001, 7000]), min_size=1, max_size=6), st.integers(0, 1000))
+def test_long_columns_are_read_bit_for_bit_from_whatever_pages(counts: list[int], seed: int) -> None:
+    chance, n = np.random.default_rng(seed), sum(counts)
+    device = Coded(Names.of(f"d{i}" for i in range(len(counts))), np.repeat(np.arange(len(counts), dtype=np.int32), counts))
+    every = np.arange(n, dtype=np.int32)
+    values = [Values(kind.name, kind, every, draw(chance, n)) for kind, draw in LONG.items()]
+    decimals: Floats = np.round(np.cumsum(chance.normal(size=n)), 1).astype(np.float64)
+    texts = Coded(Names.of(["run", "stop", "fault"]), chance.integers(0, 3, n).astype(np.int32))
+    sparse = every[chance.random(n) < 0.3]
+    values += [Values("decimals", Kind.NUMBER, every, decimals), Values("state", Kind.TEXT, every, texts)]
+    values += [Values("sparse", Kind.NUMBER, sparse, decimals[sparse])]
+    columns = of_values(device, np.arange(n) * 1000, chance.integers(0, 3, n) * 1000, values)
+    at, some = 0, [f"d{i}" for i in range(0, len(counts), 2)]
+    for block in map(Block, pack(columns, dense=True)):
+        whole = columns.between(at, at := at + block.header.rows).compacted()
+        assert bits(block.read()) == bits(whole)
+        chosen = np.isin(whole.device_rows(), [i for i, name in enumerate(whole.devices) if name in some])
+        assert bits(block.read(some)) == bits(whole.matching(chosen))
+    assert at == n
+
+
+def bits(columns: Columns) -> list[object]:
+    """What columns are, byte by byte; names and texts as they are numbered after `compacted`."""
+    c = columns.compacted()
+    heads = [(head.key, head.rows.tobytes(), head.values.tobytes()) for head in c.heads]
+    return [*map(list, (c.devices, c.names, c.texts)), c.time_us.tobytes(), c.version_us.tobytes(), heads]
 
 
 @given(some, encodings, st.none() | st.lists(devices), st.none() | st.lists(names), st.integers(0, 3), st.booleans())
@@ -125,11 +164,12 @@ def test_a_report_that_no_block_can_hold_is_refused() -> None:
         pack(columns, dense=False)
 
 
+@pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("kinds", [None, ("truck",)])
-def test_reports_of_a_fleet_come_back_as_they_were(kinds: tuple[str, ...] | None) -> None:
+def test_reports_of_a_fleet_come_back_as_they_were(kinds: tuple[str, ...] | None, dense: bool) -> None:
     fleet = Fleet(5, 40, start_us=1_700_000_000_000_000, kinds=kinds, duplicates=0)
     batch = fleet.made(range(200))
     columns = of_batch(batch)
     want = sorted(reports_of(batch), key=lambda report: (report.device.encode(), report.time_us))
-    found = [report for block in pack(columns, dense=False) for report in reports_of(to_batch(Block(block).read()))]
+    found = [report for block in pack(columns, dense=dense) for report in reports_of(to_batch(Block(block).read()))]
     assert found == want

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from widerow.blocks.columns import CODED, NO_COLUMNS, PLAIN, Columns, Head, Kind
-from widerow.blocks.layout import QUICK, Header, header_of, size_at
-from widerow.blocks.quick import decode_quick
-from widerow.model.arrays import Ints
+from widerow.blocks.dense_reader import Dense
+from widerow.blocks.layout import DENSE, QUICK, Header, header_of, size_at
+from widerow.blocks.quick import Quick
+from widerow.model.arrays import Flags, Floats, Ints
 from widerow.model.errors import Corrupt
 from widerow.model.names import Names
 from widerow.model.times import TimeSpan
+
+_BODIES: Final[dict[int, type[Any]]] = {QUICK: Quick, DENSE: Dense}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,42 +50,37 @@ class Block:
 
     def __init__(self, data: bytes) -> None:
         self.header: Final[Header] = header_of(data)
-        if self.header.encoding != QUICK:
+        if self.header.encoding not in _BODIES:
             raise Corrupt(f"a block of encoding {self.header.encoding}: was it written by a newer release?")
-        self._whole = decode_quick(data, self.header)
-
-    @property
-    def devices(self) -> Names:
-        return self._whole.devices
-
-    @property
-    def offsets(self) -> Ints:
+        self._body: Any = _BODIES[self.header.encoding](data, self.header)
+        self.devices: Final[Names] = self._body.devices
+        self.offsets: Final[Ints] = self._body.offsets
         """Where the rows of each device begin, and where those of the last end."""
-        return self._whole.offsets
+        try:
+            self._names = self._body.names.to_list()
+        except UnicodeDecodeError as error:
+            raise Corrupt("a name in a block is no text") from error
 
     @property
     def metrics(self) -> list[str]:
         """Names of metrics and tags."""
-        names = self._whole.names.to_list()
-        return [names[name] for name in dict.fromkeys(head.name for head in self._whole.heads)]
+        return [self._names[name] for name in dict.fromkeys(column.name for column in self._body.columns)]
 
     def infos(self) -> list[Info]:
-        names = self._whole.names.to_list()
+        """The columns of metrics and tags, in order."""
         return [
             Info(
-                names[head.name],
-                "" if head.part == PLAIN else names[head.part],
-                head.kind,
-                "plain",
-                len(head.rows),
-                len(head.rows) * (4 if head.kind in CODED else 8),
+                self._names[column.name],
+                "" if column.part == PLAIN else self._names[column.part],
+                column.kind,
+                *self._body.describe(column),
             )
-            for head in self._whole.heads
+            for column in self._body.columns
         ]
 
     def part(self, first: int, last: int) -> Columns:
         """All of the devices `first` to `last - 1`."""
-        return self._whole.part(first, last)
+        return self._read([(first, last)], self._body.columns) if first < last else NO_COLUMNS
 
     def read(
         self,
@@ -95,39 +93,43 @@ class Block:
 
         A row stays if none of the metrics is in it. `where`: rows that do not match are left out.
         """
-        names = self._whole.names.to_list()
-        wanted = None if metrics is None else {name for name, known in enumerate(names) if known in set(metrics)}
-        asked = None if where is None else {name for name, known in enumerate(names) if known == where.metric}
-        if asked is not None and not asked:
+        head, columns = self.header, self._body.columns
+        if span is not None:
+            if span.stop_us <= head.first_us or span.start_us > head.last_us:
+                return NO_COLUMNS
+            if span.start_us <= head.first_us and head.last_us < span.stop_us:
+                span = None
+        asked = [column for column in columns if self._may_match(column, where)] if where is not None else []
+        ranges = [(0, len(self.devices))] if devices is None else self._ranges(devices)
+        if (where is not None and not asked) or not ranges:
             return NO_COLUMNS
-        found = self._chosen(None if devices is None else self._places(devices))
+        if metrics is not None:
+            columns = [column for column in columns if self._names[column.name] in set(metrics)]
+        found = self._read(ranges, columns)
         keep = np.ones(len(found), np.bool_)
         if span is not None:
-            keep &= (found.time_us >= span.start_us) & (found.time_us < span.stop_us)
-        if where is not None and asked is not None:
-            fits = np.zeros(len(found), np.bool_)
-            for head in found.heads:
-                if head.name in asked and head.part == PLAIN and head.kind not in CODED:
-                    numbers = numbers_of(head)
-                    fits[head.rows[(numbers >= where.low) & (numbers <= where.high)] - found.first_row] = True
-            keep &= fits
-        found = found.matching(keep)
-        if wanted is None:
-            return found
-        heads = tuple(head for head in found.heads if head.name in wanted)
-        return Columns(
-            found.devices, found.offsets, found.time_us, found.version_us, found.names, heads, found.texts
-        ).compacted()
+            keep = (found.time_us >= span.start_us) & (found.time_us < span.stop_us)
+        if where is not None:
+            keep &= _matching(self._read(ranges, asked), where)
+        return found.matching(keep)
 
-    def _chosen(self, places: list[int] | None) -> Columns:
-        if places is None:
-            return self._whole
-        rows = np.zeros(len(self._whole), np.bool_)
-        if len(places) == 1:
-            return self._whole.part(places[0], places[0] + 1)
-        for place in places:
-            rows[self.offsets[place] : self.offsets[place + 1]] = True
-        return self._whole.matching(rows)
+    def _read(self, ranges: Sequence[tuple[int, int]], columns: Sequence[Any]) -> Columns:
+        found: Columns = self._body.read([(int(self.offsets[a]), int(self.offsets[b])) for a, b in ranges], columns)
+        return found
+
+    def _may_match(self, column: Any, where: Where) -> bool:
+        mine = self._names[column.name] == where.metric and column.part == PLAIN and column.kind not in CODED
+        return mine and self._body.may_have(column, where.low, where.high)
+
+    def _ranges(self, devices: Sequence[str]) -> list[tuple[int, int]]:
+        """Where these devices are, of those that are here; neighbours together."""
+        ranges: list[tuple[int, int]] = []
+        for place in self._places(devices):
+            if ranges and ranges[-1][1] == place:
+                ranges[-1] = ranges[-1][0], place + 1
+            else:
+                ranges.append((place, place + 1))
+        return ranges
 
     def _places(self, devices: Sequence[str]) -> list[int]:
         """Where these devices are, of those that are here."""
@@ -143,7 +145,16 @@ class Block:
         return sorted(places)
 
 
-def numbers_of(head: Head) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _matching(columns: Columns, where: Where) -> Flags:
+    """Which rows match."""
+    fits = np.zeros(len(columns), np.bool_)
+    for head in columns.heads:
+        numbers = numbers_of(head)
+        fits[head.rows[(numbers >= where.low) & (numbers <= where.high)] - columns.first_row] = True
+    return fits
+
+
+def numbers_of(head: Head) -> Floats:
     """The values as doubles."""
     return head.values.view(np.float64) if head.kind == Kind.NUMBER else head.values.astype(np.float64)
 

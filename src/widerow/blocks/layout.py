@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
-import numpy.typing as npt
 import zstandard
 
 from widerow.blocks.columns import CODED, Columns
@@ -99,7 +98,7 @@ class Reader:
     def __init__(self, data: bytes, at: int, stop: int) -> None:
         self._data, self._at, self._stop = data, at, stop
 
-    def array(self, kind: str | np.dtype[np.void], count: int) -> npt.NDArray[np.generic]:
+    def array(self, kind: str | np.dtype[np.void], count: int) -> Any:
         """A view of numbers; a copy where they do not stand at a multiple of their size."""
         dtype = np.dtype(kind)
         begin = self._skip(dtype.itemsize * count)
@@ -108,7 +107,8 @@ class Reader:
 
     def ints(self, kind: str, count: int) -> Ints:
         """Numbers of any width as whole words."""
-        return self.array(kind, count).astype(np.int64, copy=False)
+        found: Ints = self.array(kind, count).astype(np.int64, copy=False)
+        return found
 
     def bytes(self, size: int) -> bytes:
         begin = self._skip(size)
@@ -164,20 +164,14 @@ def size_of(columns: Columns) -> int:
 
 
 def squeezed(plain: bytes) -> bytes:
-    """The bytes compressed, behind their number."""
-    return struct.pack("<I", len(plain)) + zstandard.ZstdCompressor(level=3, write_content_size=False).compress(plain)
+    """The bytes as a zstd frame that says how many there are."""
+    return zstandard.ZstdCompressor(level=3).compress(plain)
 
 
 def unsqueezed(data: bytes) -> bytes:
-    if len(data) < 4:
-        raise Corrupt("a compressed piece of a block is cut short")
-    size = int.from_bytes(data[:4], "little")
-    if size > MAX_PLAIN:
-        raise Corrupt("a compressed piece of a block says that it is too large")
     try:
-        plain = zstandard.ZstdDecompressor().decompress(data[4:], max_output_size=size) if size else b""
+        if not 0 <= zstandard.frame_content_size(data) <= MAX_PLAIN:
+            raise Corrupt("a compressed piece of a block says nothing of its size, or too much")
+        return zstandard.ZstdDecompressor().decompress(data)
     except zstandard.ZstdError as error:
         raise Corrupt(f"a compressed piece of a block cannot be read: {error}") from error
-    if len(plain) != size:
-        raise Corrupt("a compressed piece of a block is shorter than it says")
-    return plain

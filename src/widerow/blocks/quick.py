@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import struct
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final
 
 import numpy as np
 
@@ -48,6 +51,34 @@ def encode_quick(columns: Columns, level: int) -> bytes:
     return closed(columns, QUICK, level, b"".join(pieces))
 
 
+class Quick:
+    """A quick block, all of it at hand."""
+
+    def __init__(self, data: bytes, header: Header) -> None:
+        self._whole = decode_quick(data, header)
+        self.devices: Final = self._whole.devices
+        self.offsets: Final = self._whole.offsets
+        self.names: Final = self._whole.names
+        self.columns: Final = self._whole.heads
+
+    def describe(self, column: Head) -> tuple[str, int, int]:
+        """Its codec, how many values it has, and their bytes."""
+        return "plain", len(column.rows), len(column.rows) * (4 if column.kind in CODED else 8)
+
+    def may_have(self, column: Head, low: float, high: float) -> bool:  # noqa: ARG002 - of a dense block the directory knows
+        return True
+
+    def read(self, spans: Sequence[tuple[int, int]], wanted: Sequence[Head]) -> Columns:
+        """The rows of the spans, which are whole devices, with the wanted columns."""
+        some = replace(self._whole, heads=tuple(wanted))
+        if len(spans) == 1:
+            return some.between(*spans[0])
+        rows = np.zeros(len(some), np.bool_)
+        for first, last in spans:
+            rows[first:last] = True
+        return some.matching(rows)
+
+
 def decode_quick(data: bytes, header: Header) -> Columns:
     """The columns, whose arrays are the block's own where they can be. `Corrupt`: they break a rule of columns."""
     reader = Reader(data, HEADER_BYTES, HEADER_BYTES + header.directory)
@@ -55,7 +86,11 @@ def decode_quick(data: bytes, header: Header) -> Columns:
     count, texts = reader.ints("<u4", 2).tolist()
     sizes = reader.ints("<u4", count).tolist()
     lines = reader.ints("<u2", 4 * header.heads).reshape(-1, 4).tolist()
-    if any(line[3] >= count for line in lines) or any(line[2] > max(Kind) for line in lines) or max(sizes, default=0) > rows:
+    if (
+        any(line[3] >= count for line in lines)
+        or any(line[2] > max(Kind) for line in lines)
+        or any(not 0 < size <= rows for size in sizes)
+    ):
         raise Corrupt("a block's list of columns cannot be")
     spans = (header.first_us, header.last_us), (header.first_version_us, header.last_version_us)
     times, versions = (
@@ -86,13 +121,13 @@ def decode_quick(data: bytes, header: Header) -> Columns:
 def checked(columns: Columns, header: Header) -> Columns:
     """The columns, if they keep the rules of columns and agree with the header."""
     wrong = [
-        not _rises(head.rows) or head.rows[0] < 0 or head.rows[-1] >= len(columns)
+        not rises(head.rows) or head.rows[0] < 0 or head.rows[-1] >= len(columns)
         for head in {id(head.rows): head for head in columns.heads}.values()
     ]
     limits = len(columns.names), len(columns.names), max(Kind) + 1
     keys = [head.key for head in columns.heads]
     wrong += [any(number >= limit for number, limit in zip(key, limits, strict=True)) for key in keys]
-    wrong += [a >= b for a, b in itertools.pairwise(keys)]
+    wrong += [a >= b for a, b in pairwise(keys)]
     wrong += [
         bool(head.values.min() < 0 or head.values.max() >= len(columns.texts))
         for head in columns.heads
@@ -104,5 +139,5 @@ def checked(columns: Columns, header: Header) -> Columns:
     return columns
 
 
-def _rises(numbers: Codes | Ints) -> bool:
+def rises(numbers: Codes | Ints) -> bool:
     return len(numbers) > 0 and bool((numbers[1:] > numbers[:-1]).all())
