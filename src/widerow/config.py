@@ -149,7 +149,7 @@ class Kafka:
     )
     group: str = _setting("widerow", "Consumer group of the workers.")
     create_topics: int = _setting(
-        0, "1: workers and gateways make topics that are missing, as `--create-topics` does.", low=0, high=1
+        0, "1: workers, gateways and `widerow api` make topics that are missing, as `--create-topics` does.", low=0, high=1
     )
     partitions: int = _setting(
         32, "Partitions of topics that Widerow makes. More workers than that have no work.", low=1, high=10_000

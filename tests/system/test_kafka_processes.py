@@ -55,6 +55,25 @@ def test_a_worker_on_an_embedded_store_serves_it_and_ends_cleanly(kafka: Kafka, 
     assert lag_of(KafkaConfig(brokers=kafka.address, topic=name, group=name, partitions=2)) == 0
 
 
+def test_the_first_process_makes_the_topics_whichever_it_is(
+    cassandra_server: Cassandra, kafka: Kafka, tmp_path: Path
+) -> None:
+    store = cassandra_server.store_url(f"first_{uuid4().hex[:8]}")
+    for command in ("api", "gateway"):
+        name = f"first-{uuid4().hex[:8]}"
+        lines = [f'brokers = "{kafka.address}"', f'topic = "{name}"', f'backfill_topic = "{name}.late"', "partitions = 1"]
+        (tmp_path / "widerow.toml").write_text("\n".join(["[kafka]", *lines, ""]))
+        options = [command, "--config", "widerow.toml", "--store", store, "--port", "0"]
+        missing = run(*options, folder=tmp_path, code=1).stderr
+        assert f"no topic {name}" in missing
+        assert "--create-topics" in missing
+        with started([*options, "--create-topics"], tmp_path, "widerow ") as (process, line):
+            assert httpx.get(f"{line.split()[-1]}/health/ready", timeout=30).json() == {"status": "ready"}
+            assert interrupted(process, signal.SIGTERM)[0] == 0
+        asker = AdminClient({"bootstrap.servers": kafka.address})
+        assert partition_counts(asker, KafkaConfig(topic=name, backfill_topic=f"{name}.late")) == dict.fromkeys(Lane, 1)
+
+
 def test_fronts_want_a_store_that_is_shared(tmp_path: Path) -> None:
     for command in ("gateway", "api"):
         refused = run(command, "--store", "rocksdb:store", "--brokers", "127.0.0.1:1", folder=tmp_path, code=2)

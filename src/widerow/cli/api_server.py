@@ -9,7 +9,7 @@ import typer
 from widerow.cli.connect import configuration
 from widerow.cli.gateway import opened_front, refuse_embedded, serve_front
 from widerow.cli.serve import ConfigFile, Host, Port, obey_signals, start_logging
-from widerow.cli.worker import Brokers, Store
+from widerow.cli.worker import Brokers, CreateTopics, Store
 
 
 def add_to(app: typer.Typer) -> None:
@@ -20,6 +20,7 @@ def api(
     config: ConfigFile = None,
     store: Store = None,
     brokers: Brokers = None,
+    create_topics: CreateTopics = False,
     host: Host = None,
     port: Port = None,
 ) -> None:
@@ -35,5 +36,5 @@ def api(
     refuse_embedded(settings, "api")
     with contextlib.suppress(KeyboardInterrupt):  # before it listens; afterwards the signals are the server's
         obey_signals()
-        with opened_front(settings) as service:
+        with opened_front(settings, create_topics=create_topics) as service:
             serve_front(service, settings, f"answers questions about {settings.store.url}")

@@ -133,7 +133,7 @@ def ensure_topics(kafka: Kafka, *, create: bool) -> dict[Lane, int]:
     if not create:
         raise ConfigError(
             f"Kafka has no topic {' and no topic '.join(missing)}: make it with {kafka.partitions} partitions or so, "
-            "or let `widerow worker --create-topics` do it"
+            "or start `widerow worker`, `gateway` or `api` with --create-topics"
         )
     wanted = {"min.insync.replicas": str(kafka.replication - 1)} if kafka.replication > 1 else {}
     made = admin.create_topics(
