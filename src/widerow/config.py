@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from widerow.model.errors import ConfigError
+from widerow.model.system import explained
 
 SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 COMPRESSIONS = ("none", "lz4", "zstd", "snappy", "gzip")
@@ -463,7 +464,7 @@ def load(path: Path | None, environment: Mapping[str, str] | None = None) -> Con
         try:
             tree = tomllib.loads(path.read_text())
         except OSError as error:
-            raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+            raise ConfigError(f"cannot read {explained(error, path)}") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path} is not TOML: {error}") from error
     return build(tree, os.environ if environment is None else environment)

@@ -257,7 +257,7 @@ def test_doctor_fails_on_a_damaged_store_and_opens_it_when_told_to(store: Path) 
     assert verdicts["store"] == "ok"
     assert f"lost: {damaged} is damaged at offset" in said
     (copy,) = store.parent.glob("store-damaged-*")
-    assert f"kept in {copy}" in said
+    assert f"a copy of the damaged files is in {copy}" in said
 
 
 # -- and nothing else is

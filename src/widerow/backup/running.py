@@ -25,6 +25,7 @@ from widerow.backup.erased import Erased, Ledger
 from widerow.backup.folder import BackupFolder, Manifest, Stopped, StoredFile
 from widerow.engine.port import Engine
 from widerow.model.errors import Conflict, NotFound, Unavailable, WiderowError, unexpected
+from widerow.model.system import explained
 from widerow.model.times import Clock, format_time
 from widerow.schema.tables import META
 
@@ -147,7 +148,7 @@ class Backups:
         except WiderowError as failed:
             error = failed
         except OSError as failed:
-            error = Unavailable(f"{failed.filename or run.to}: {failed.strerror}", code="file")
+            error = Unavailable(explained(failed, failed.filename or run.to), code="file")
         except Exception as failed:
             log.exception("the backup into %s failed", run.to)
             error = unexpected(failed)

@@ -15,6 +15,7 @@ from widerow.cli.connect import connect, load_config, resolve, store_folder
 from widerow.cli.failure import Failed, Misused, as_misuse
 from widerow.cli.session import ConfigOption, JsonOption, StoreOption
 from widerow.model.errors import Corrupt
+from widerow.model.system import explained
 
 if TYPE_CHECKING:
     from widerow.backup.folder import BackupFolder, Manifest
@@ -172,7 +173,7 @@ def restore(
         with output.progress("copied bytes", manifest.bytes) as advance:
             done = restore_backup(backups, manifest, target, SystemClock(), advance, audit_days=settings.audit.keep_days)
     except OSError as error:
-        raise Failed(f"{error.filename or target}: {error.strerror}", code="file") from None
+        raise Failed(explained(error, error.filename or target), code="file") from None
     mark = format_time(manifest.mark_us)
     until = None if done.erased_known_us is None else format_time(done.erased_known_us)
     if as_json:

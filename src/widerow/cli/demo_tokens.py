@@ -15,6 +15,7 @@ from typing import Any
 
 from widerow.cli.api import Api
 from widerow.cli.failure import Failed
+from widerow.model.system import explained
 
 FILE = "demo-tokens.json"
 DESCRIPTION = "widerow demo"
@@ -52,4 +53,4 @@ def _write(path: Path, tokens: list[dict[str, Any]]) -> None:
             json.dump(tokens, file, indent=1)
         draft.replace(path)
     except OSError as error:
-        raise Failed(f"{path} cannot be written: {error.strerror}", code="file") from None
+        raise Failed(explained(error, path), code="file") from None

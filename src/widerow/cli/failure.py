@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from widerow.model.errors import INTERNAL, ConfigError, Rejected, WiderowError
+from widerow.model.system import explained
 
 USAGE = 2
 """The exit code for a command that was put wrongly; 1 is for one that was understood and failed."""
@@ -85,22 +86,7 @@ def _known(error: BaseException) -> Failed:
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return Failed("there is too little memory", code="memory", todo="give the process more (ulimit -v, its container)")
     if isinstance(error, OSError) and error.errno is not None:
-        where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
-        return Failed(f"{where}{os.strerror(error.errno)}", code="file", todo=_OF_SYSTEM.get(error.errno, "check the path"))
+        return Failed(explained(error), code="file")
     return Failed(
         f"{type(error).__name__}: {error}", code=INTERNAL, todo="this is a fault of Widerow: WIDEROW_TRACEBACK=1 shows where"
     )
-
-
-_OF_SYSTEM = {
-    errno.EACCES: "check the permissions, or give another path",
-    errno.EPERM: "check the permissions, or give another path",
-    errno.EROFS: "give a path on a disk that can be written to",
-    errno.ENOSPC: "free some space on the disk",
-    errno.EDQUOT: "free some space, or raise the quota",
-    errno.EMFILE: "allow more open files (ulimit -n)",
-    errno.ENFILE: "allow the machine more open files (fs.file-max)",
-    errno.ENOTDIR: "a part of the path is a file: give another path",
-    errno.EIO: "the disk fails: see the system's log",
-}
-"""What helps against an error of the system."""

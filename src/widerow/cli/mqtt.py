@@ -12,8 +12,7 @@ import io
 import os
 import re
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,7 +23,7 @@ from widerow.cli import output
 from widerow.cli.api import Api
 from widerow.cli.device import DEVICES
 from widerow.cli.failure import Failed, Misused
-from widerow.cli.session import Session, operator_question
+from widerow.cli.session import Session, operator_client
 from widerow.cli.tenant import TENANTS
 
 if TYPE_CHECKING:  # it brings NumPy with it, which `--help` need not wait for
@@ -39,7 +38,7 @@ _COLUMNS = ("user", "password", "tenant", "device")
 
 
 @app.command("config")
-@operator_question
+@operator_client
 def config(
     session: Session,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to write to.", show_default=False)],
@@ -107,24 +106,20 @@ def config(
         if "\n" in str(path):
             raise Misused(f"{str(path)!r}: mosquitto cannot be told of a path with a line break")
     topics = mosquitto.Topics.of(session.config.mqtt)
-    with _as_failure():
-        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        entries = mosquitto.read_passwords(_text(folder / PASSWORDS))
-        kept = _kept(folder / CREDENTIALS)
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    entries = mosquitto.read_passwords(_text(folder / PASSWORDS))
+    kept = _kept(folder / CREDENTIALS)
     users = _users(session.api, tenants or [], devices, [mosquitto.User.of(name) for name in entries])
     plan = _plan(users, entries, kept, set(rotate or ()))
-    with _as_failure():
-        # Credentials first: a hash whose password was never written would lock its user out.
-        _replace(folder / CREDENTIALS, _csv(plan.credentials), _SECRET)
-        if mosquitto.GATEWAY in plan.new:
-            password = plan.new[mosquitto.GATEWAY]
-            _replace(
-                folder / GATEWAY_ENV, _gateway_env(_text(folder / GATEWAY_ENV), password, listener.ca, entries), _SECRET
-            )
-        _replace(folder / PASSWORDS, mosquitto.write_passwords(plan.entries), _SECRET)
-        _replace(folder / ACCESS, mosquitto.access(users, topics), _PUBLIC)
-        seen = seen_as or folder
-        _replace(folder / CONFIGURATION, mosquitto.configuration(seen, data, listener.moved(folder, seen)), _PUBLIC)
+    # Credentials first: a hash whose password was never written would lock its user out.
+    _replace(folder / CREDENTIALS, _csv(plan.credentials), _SECRET)
+    if mosquitto.GATEWAY in plan.new:
+        password = plan.new[mosquitto.GATEWAY]
+        _replace(folder / GATEWAY_ENV, _gateway_env(_text(folder / GATEWAY_ENV), password, listener.ca, entries), _SECRET)
+    _replace(folder / PASSWORDS, mosquitto.write_passwords(plan.entries), _SECRET)
+    _replace(folder / ACCESS, mosquitto.access(users, topics), _PUBLIC)
+    seen = seen_as or folder
+    _replace(folder / CONFIGURATION, mosquitto.configuration(seen, data, listener.moved(folder, seen)), _PUBLIC)
     if plan.removed:
         output.note(f"no longer in the catalog, and removed: {output.printable(', '.join(plan.removed))}")
     session.done(
@@ -258,12 +253,3 @@ def _absolute(path: Path | None) -> Path | None:
     if path is not None and not path.is_file():
         raise Misused(f"there is no file {path}")
     return path.absolute() if path is not None else None
-
-
-@contextmanager
-def _as_failure() -> Iterator[None]:
-    """What the file system refuses, in one line."""
-    try:
-        yield
-    except OSError as error:
-        raise Failed(f"{error.filename}: {error.strerror}", code="file") from None

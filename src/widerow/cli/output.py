@@ -11,12 +11,13 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 from widerow.cli.failure import Failed
+from widerow.model.system import explained
 from widerow.model.times import SECOND, about_duration, parse_rfc3339
 
 if TYPE_CHECKING:  # rich is imported where something is drawn: it takes longer than all else in `widerow --help`
@@ -167,16 +168,20 @@ def sink(file: Path | None) -> Iterator[Callable[[bytes], None]]:
     if file is None:
         yield emit_bytes
         return
-    part = file.with_name(f".{file.name}.part")
+    is_file = not file.exists() or file.is_file()  # a pipe or a device is not replaced
+    draft = file.with_name(f".{file.name}.part") if is_file else file
     try:
-        with part.open("wb") as out:
+        with draft.open("wb") as out:
 
             def write(data: bytes) -> None:
                 out.write(data)
 
             yield write
-        part.replace(file)
+        if is_file:
+            draft.replace(file)
     except OSError as error:
-        raise Failed(f"{file} cannot be written: {error.strerror}", code="file") from None
+        raise Failed(explained(error, file), code="file") from None
     finally:
-        part.unlink(missing_ok=True)
+        if is_file:
+            with suppress(OSError):
+                draft.unlink()

@@ -99,13 +99,13 @@ def writing_client(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def operator_client(command: Callable[..., None]) -> Callable[..., None]:
-    """The same for commands about tenants, which name the tenant otherwise, and which may make a store."""
-    return _with_session(command, creates=True)
-
-
-def operator_question(command: Callable[..., None]) -> Callable[..., None]:
-    """The same for commands that ask about all tenants, and make no store."""
+    """The same for commands about tenants, which name the tenant otherwise."""
     return _with_session(command)
+
+
+def creating_client(command: Callable[..., None]) -> Callable[..., None]:
+    """The same for commands that a new store begins with: they make it."""
+    return _with_session(command, creates=True)
 
 
 _SHARED = {

@@ -9,7 +9,7 @@ import typer
 from widerow.cli import output
 from widerow.cli.api import failure, in_path
 from widerow.cli.failure import Misused
-from widerow.cli.session import Session, YesOption, confirm, operator_client, pairs
+from widerow.cli.session import Session, YesOption, confirm, creating_client, operator_client, pairs
 from widerow.cli.tenant_usage import usage
 from widerow.cli.tenant_whatif import whatif
 
@@ -130,7 +130,7 @@ AttributeTags = Annotated[
 
 
 @app.command("create")
-@operator_client
+@creating_client
 def create(
     session: Session,
     name: Name,

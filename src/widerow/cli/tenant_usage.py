@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from widerow.cli import output
-from widerow.cli.session import Session, duration, operator_question
+from widerow.cli.session import Session, duration, operator_client
 from widerow.model.times import DAY
 
 _SHORT_US = 2 * DAY
@@ -22,7 +22,7 @@ class Step(StrEnum):
     DAY = "day"
 
 
-@operator_question
+@operator_client
 def usage(
     session: Session,
     name: Name,

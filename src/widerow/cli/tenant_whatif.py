@@ -13,6 +13,7 @@ from widerow.cli import output
 from widerow.cli.api import in_path
 from widerow.cli.failure import Misused
 from widerow.cli.session import Session, operator_client
+from widerow.model.system import explained
 
 Name = Annotated[str, typer.Argument(metavar="TENANT", help="Its name.", show_default=False)]
 _SECTIONS = ("limits", "retention")
@@ -45,7 +46,7 @@ def _read(path: Path) -> dict[str, Any]:
         text = path.read_text()
         form = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
-        raise Misused(f"--limits {path}: {error.strerror}") from None
+        raise Misused(f"--limits {explained(error, path)}") from None
     except (json.JSONDecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Misused(f"--limits {path}: {error}", todo="give TOML, or JSON in a file whose name ends in .json") from None
     given = form if isinstance(form, dict) else {}

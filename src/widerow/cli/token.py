@@ -10,7 +10,7 @@ import typer
 from widerow.cli import output
 from widerow.cli.api import in_path
 from widerow.cli.failure import Misused
-from widerow.cli.session import Session, duration, operator_client
+from widerow.cli.session import Session, creating_client, duration, operator_client
 from widerow.model.times import SystemClock, format_time
 
 app = typer.Typer(help="Tokens: a secret with a role each.", no_args_is_help=True)
@@ -31,7 +31,7 @@ OfTenant = Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="
 
 
 @app.command("create")
-@operator_client
+@creating_client
 def create(
     session: Session,
     tenant: Annotated[

@@ -19,9 +19,9 @@ SOCKET = "serve.sock"
 
 def is_served(owner: Path) -> bool:
     """Whether somebody answers at the socket. One that is left over from a process that was killed does not."""
-    if not owner.exists():
-        return False
     try:
+        if not owner.exists():
+            return False
         with reachable(owner) as path, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.settimeout(5)
             probe.connect(path)

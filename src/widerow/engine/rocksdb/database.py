@@ -39,6 +39,7 @@ from widerow.engine.rocksdb.families import is_windowed
 from widerow.engine.rocksdb.faults import fault, table_file
 from widerow.engine.rocksdb.ledger import Ledger
 from widerow.model.errors import Corrupt, StorageFull, StoreUnavailable, Unavailable, WiderowError
+from widerow.model.system import explained
 from widerow.model.times import MS
 from widerow.ops.folders import make_private
 
@@ -97,8 +98,11 @@ class Database:
         self.last_version_us: Callable[[], int] = lambda: 0
         """Tells the greatest version there is. It is kept with every write, in the same batch."""
         self._kept_version_us = 0
-        make_private(path)
-        before_us = self._written_us()
+        try:
+            make_private(path)
+            before_us = self._written_us()
+        except OSError as error:
+            raise StoreUnavailable(f"cannot open {explained(error)}") from error
         self._ledger = Ledger(path)
         try:
             self._open()

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from widerow.model.errors import ConfigError, StoreUnavailable
+from widerow.model.system import explained
 
 LEDGER = "widerow-ledger"
 """Its name. It belongs to this folder alone: a copy of the store that was taken file by file goes without it."""
@@ -50,13 +51,15 @@ class Ledger:
         try:
             self._file = os.open(folder / LEDGER, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise StoreUnavailable(f"cannot open {folder}: {error}") from error
+            raise StoreUnavailable(f"cannot open {explained(error, folder)}") from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._file)
             held = isinstance(error, BlockingIOError)
-            raise (is_open_elsewhere(folder) if held else StoreUnavailable(f"cannot lock {folder}: {error}")) from error
+            raise (
+                is_open_elsewhere(folder) if held else StoreUnavailable(f"cannot lock {explained(error, folder)}")
+            ) from error
         if os.fstat(self._file).st_size < 2 * _SLOT_BYTES:  # claims are then made on a full disk as well
             with contextlib.suppress(OSError):
                 os.posix_fallocate(self._file, 0, 2 * _SLOT_BYTES)
