@@ -10,7 +10,7 @@ Rule 3: columns are immutable, and a part of them is a view. Rows keep their num
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
 
@@ -31,6 +31,7 @@ class Kind(IntEnum):
     BYTES = 5
 
 
+KINDS = tuple(Kind)
 CODED = (Kind.TEXT, Kind.TAG, Kind.BYTES)
 """Their values are codes into the texts."""
 PLAIN = -1
@@ -73,7 +74,7 @@ def picked(heads: Iterable[Head], pick: Callable[[Codes], Picked]) -> tuple[Head
             known[id(head.rows)] = pick(head.rows)
         rows, where = known[id(head.rows)]
         if len(rows):
-            out.append(replace(head, rows=rows, values=head.values[where]))
+            out.append(Head(head.name, head.part, head.kind, rows, head.values[where]))
     return tuple(out)
 
 
@@ -162,7 +163,8 @@ class Columns:
     def compacted(self) -> Columns:
         """The same with rows from 0 on, and with the names and texts alone that occur."""
         base = self.first_row
-        names, name = _used(self.names, [np.array([(h.name, h.part) for h in self.heads], np.int64).reshape(-1)])
+        codes = {h.name for h in self.heads} | {h.part for h in self.heads}
+        names, name = _used(self.names, [np.array(sorted(codes), np.int64)])
         texts, text = _used(self.texts, [h.values for h in self.heads if h.kind in CODED])
         if base == 0 and names is self.names and texts is self.texts:
             return self

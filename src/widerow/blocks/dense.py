@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final
 from zlib import crc32
 
 import numpy as np
@@ -15,31 +15,18 @@ from pcodec import ChunkConfig, PagingSpec
 from pcodec.wrapped import FileCompressor
 
 from widerow.blocks.columns import PLAIN, Columns, Kind
-from widerow.blocks.layout import DENSE, closed, sizes_of, squeezed, text_of
+from widerow.blocks.layout import DENSE, closed, listed, squeezed
 from widerow.model.arrays import Ints, lengths
 from widerow.model.kernel import kernel
 
 CONSTANT, RUNS, PCO, SQUEEZED = 0, 1, 2, 3
 CODECS = ("constant", "runs", "pco", "squeezed")
-TEXTS, TIMES, VERSIONS, PRESENCE = -1, -2, -3, -4
-"""Instead of the name of a column."""
-COLUMN = np.dtype(
-    [
-        ("name", "<i4"),
-        ("part", "<i4"),
-        ("kind", "u1"),
-        ("codec", "u1"),
-        ("presence", "<u2"),
-        ("pages", "<u4"),
-        ("meta", "<u4"),
-        ("values", "<u4"),
-        ("low", "<i8"),
-        ("high", "<i8"),
-    ]
-)
-PAGE = np.dtype([("values", "<u4"), ("bytes", "<u4"), ("crc", "<u4")])
+TEXTS, PRESENCES, TIMES, VERSIONS = -1, -2, -3, -4
+"""Instead of the names of the first four columns."""
+COLUMN = np.dtype("<i4,<i4,u1,u1,<u2,<u4,<u4,<u4,<i8,<i8")
+"""Name, part, kind, codec, presence, pages, bytes of its meta, values, the least and the greatest value."""
 EVERY_ROW = 0
-"""The presence of a column with a value in every row; that of the first presence is 1."""
+"""The presence of a column with a value in every row. The others count from 1."""
 MOST_PRESENCES = 0xFFFF
 _FULL_PAGE, _MOST = 1_400, 3_000
 """A page is full from so many values on, and a device with more than the second is cut."""
@@ -52,64 +39,51 @@ TYPES: Final = {Kind.NUMBER: np.float64, Kind.INTEGER: np.int64}
 """What pcodec takes values as; others are 32 bits wide."""
 
 
-class _Page(NamedTuple):
-    values: int
-    data: bytes
-
-
 class _Writer:
     """The lines, metas and pages of columns, one behind the other."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[int, ...]] = []
         self.metas: list[bytes] = []
-        self.pages: list[_Page] = []
+        self.pages: list[tuple[int, bytes]] = []
+        """How many values each has, and its bytes."""
         self._file = FileCompressor()
         self.file_header: bytes = self._file.write_header()
 
     def squeeze(self, name: int, values: int, plain: bytes) -> None:
         """A column that is no numbers."""
-        self._add((name, PLAIN, 0), SQUEEZED, 0, values, (0, 0), pages=[_Page(values, squeezed(plain))] if values else [])
+        self._add((name, PLAIN, 0, SQUEEZED, EVERY_ROW), values, (0, 0), [(values, squeezed(plain))] if values else [])
 
     def numbers(self, key: tuple[int, int, Kind], presence: int, values: Ints, sizes: Sequence[int]) -> None:
         """A column of numbers, on pages of these sizes if it is pcodec's."""
-        count, kind = len(values), key[2]
+        count, kind, meta = len(values), key[2], b""
         changes = np.flatnonzero(values[1:] != values[:-1])
         spread = extremes(values, kind)
+        pages: list[tuple[int, bytes]] = []
         if len(changes) == 0:
-            self._add(key, CONSTANT, presence, count, (int(values[0]), int(values[0])))
+            codec, spread = CONSTANT, (int(values[0]), int(values[0]))
         elif _LONG_RUNS * len(changes) < count:
             begins = np.concatenate([[0], changes + 1])
             long = np.diff(begins, append=count).astype("<u4")
             plain = struct.pack("<I", len(begins)) + long.tobytes() + values[begins].tobytes()
-            self._add(key, RUNS, presence, count, spread, pages=[_Page(count, squeezed(plain))])
+            codec, pages = RUNS, [(count, squeezed(plain))]
         elif count < _FEW:
-            self._add(key, SQUEEZED, presence, count, spread, pages=[_Page(count, squeezed(values.tobytes()))])
+            codec, pages = SQUEEZED, [(count, squeezed(values.tobytes()))]
         else:
             config = ChunkConfig(compression_level=_LEVEL, paging_spec=PagingSpec.exact_page_sizes(sizes))
-            chunk = self._file.chunk_compressor(typed(values, kind), config)
-            pages = [_Page(size, chunk.write_page(i)) for i, size in enumerate(sizes)]
-            self._add(key, PCO, presence, count, spread, chunk.write_meta(), pages)
+            chunk = self._file.chunk_compressor(
+                values.view(TYPES[kind]) if kind in TYPES else values.astype(np.uint32), config
+            )
+            codec, meta = PCO, chunk.write_meta()
+            pages = [(size, chunk.write_page(i)) for i, size in enumerate(sizes)]
+        self._add((*key, codec, presence), count, spread, pages, meta)
 
     def _add(
-        self,
-        key: tuple[int, int, int],
-        codec: int,
-        presence: int,
-        values: int,
-        spread: tuple[int, int],
-        meta: bytes = b"",
-        pages: Sequence[_Page] = (),
+        self, line: tuple[int, ...], values: int, spread: tuple[int, int], pages: list[tuple[int, bytes]], meta: bytes = b""
     ) -> None:
-        self.lines.append((*key, codec, presence, len(pages), len(meta), values, *spread))
+        self.lines.append((*line, len(pages), len(meta), values, *spread))
         self.metas.append(meta)
         self.pages += pages
-
-
-def typed(values: Ints, kind: Kind) -> Any:
-    if kind == Kind.NUMBER:
-        return values.view(np.float64)
-    return values if kind == Kind.INTEGER else values.astype(np.uint32)
 
 
 def extremes(values: Ints, kind: Kind) -> tuple[int, int]:
@@ -151,31 +125,29 @@ def encode_dense(columns: Columns, level: int) -> bytes:
     """A block of columns as `Columns.compacted` makes them. It may be larger than a block may be."""
     writer = _Writer()
     rows, texts = len(columns), columns.texts
-    writer.squeeze(TEXTS, len(texts), sizes_of(texts, "<u4") + text_of(texts))
+    writer.squeeze(TEXTS, len(texts), listed(texts, "<u4"))
     presences = {id(head.rows): head.rows for head in columns.heads if len(head.rows) < rows}
-    place, sizes = {}, {}
-    for number, (key, present) in enumerate(presences.items(), 1):
-        marks = np.zeros(rows, np.bool_)
-        marks[present] = True
-        writer.squeeze(PRESENCE, len(present), np.packbits(marks, bitorder="little").tobytes())
-        place[key], sizes[key] = number, page_sizes(np.searchsorted(present, columns.offsets))
+    marks = np.zeros((len(presences), rows), np.bool_)
+    for mine, present in zip(marks, presences.values(), strict=True):
+        mine[present] = True
+    writer.squeeze(PRESENCES, len(presences), np.packbits(marks, axis=1, bitorder="little").tobytes())
+    place = {key: number for number, key in enumerate(presences, 1)}
+    sizes = {key: page_sizes(np.searchsorted(present, columns.offsets)) for key, present in presences.items()}
     every = page_sizes(columns.offsets)
     writer.numbers((TIMES, PLAIN, Kind.INTEGER), EVERY_ROW, columns.time_us, every)
     writer.numbers((VERSIONS, PLAIN, Kind.INTEGER), EVERY_ROW, columns.version_us, every)
     for head in columns.heads:
         key = id(head.rows)
         writer.numbers(head.key, place.get(key, EVERY_ROW), head.values, sizes.get(key, every))
-    pages = [(page.values, len(page.data), crc32(page.data)) for page in writer.pages]
+    pages = [(values, len(page), crc32(page)) for values, page in writer.pages]
     plain = [
         struct.pack("<III", len(writer.lines), len(pages), len(writer.file_header)),
         np.array(writer.lines, COLUMN).tobytes(),
-        np.array(pages, PAGE).tobytes(),
+        np.array(pages, "<u4").tobytes(),
         lengths(columns.offsets).astype("<u4").tobytes(),
         writer.file_header,
         *writer.metas,
-        sizes_of(columns.devices, "<u2"),
-        text_of(columns.devices),
-        sizes_of(columns.names, "<u2"),
-        text_of(columns.names),
+        listed(columns.devices, "<u2"),
+        listed(columns.names, "<u2"),
     ]
-    return closed(columns, DENSE, level, squeezed(b"".join(plain)), [page.data for page in writer.pages])
+    return closed(columns, DENSE, level, squeezed(b"".join(plain)), [page for _, page in writer.pages])

@@ -5,6 +5,7 @@ Rule: a page's checksum is looked at before the page is decoded, and what is dec
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 from zlib import crc32
@@ -12,15 +13,14 @@ from zlib import crc32
 import numpy as np
 from pcodec.wrapped import FileDecompressor
 
-from widerow.blocks.columns import CODED, PLAIN, Columns, Head, Kind
+from widerow.blocks.columns import CODED, KINDS, PLAIN, Columns, Head, Kind
 from widerow.blocks.dense import (
     CODECS,
     COLUMN,
     CONSTANT,
     EVERY_ROW,
-    PAGE,
     PCO,
-    PRESENCE,
+    PRESENCES,
     SQUEEZED,
     TEXTS,
     TIMES,
@@ -29,9 +29,9 @@ from widerow.blocks.dense import (
 )
 from widerow.blocks.layout import HEADER_BYTES, Header, Reader, offsets_of, unsqueezed
 from widerow.blocks.quick import rises
-from widerow.model.arrays import Codes, Ints, lengths
+from widerow.model.arrays import Bytes, Codes, Ints, lengths
 from widerow.model.errors import Corrupt
-from widerow.model.names import Names
+from widerow.model.names import NO_NAMES, Names
 
 
 class Column(NamedTuple):
@@ -59,58 +59,53 @@ class Dense:
         reader = Reader(plain, 0, len(plain))
         columns, pages, file_header = reader.ints("<u4", 3).tolist()
         lines = reader.array(COLUMN, columns).tolist()
-        listed = reader.array(PAGE, pages)
+        page_values, page_bytes, self._sums = reader.ints("<u4", 3 * pages).reshape(-1, 3).T
         self.offsets: Final = offsets_of(reader.ints("<u4", header.devices))
         self._file, _ = _opened(reader.bytes(file_header))
-        self._page_values = offsets_of(listed["values"].astype(np.int64))
-        self._page_bytes = offsets_of(listed["bytes"].astype(np.int64)) + HEADER_BYTES + header.directory
-        self._sums = listed["crc"].tolist()
+        self._before: list[int] = offsets_of(page_values).tolist()
+        """How many values are on the pages before each."""
+        self._page_bytes = offsets_of(page_bytes) + HEADER_BYTES + header.directory
         found: list[Column] = []
         page = 0
+        if columns < 4:
+            raise Corrupt("a block's list of columns is too short")
         for name, part, kind, codec, presence, count, meta, values, low, high in lines:
-            if kind > max(Kind) or codec > SQUEEZED or page + count > pages or name < PRESENCE or part < PLAIN:
+            if kind >= len(KINDS) or codec > SQUEEZED or page + count > pages:
                 raise Corrupt("a block's list of columns cannot be")
-            key = name, part, Kind(kind), codec, presence, values, low, high
+            key = name, part, KINDS[kind], codec, presence, values, low, high
             found.append(Column(*key, reader.bytes(meta), page, page + count))
             page += count
-        self.devices: Final[Names] = reader.names(reader.ints("<u2", header.devices))
-        self.names: Final[Names] = reader.names(reader.ints("<u2", header.names))
+        self.devices: Final = reader.names("<u2", header.devices)
+        self.names: Final = reader.names("<u2", header.names)
         reader.end()
-        self._texts = [column for column in found if column.name == TEXTS]
-        self._presences = [column for column in found if column.name == PRESENCE]
-        self._stamps = [column for column in found if column.name in (TIMES, VERSIONS)]
-        self.columns: Final = [column for column in found if column.name >= 0]
-        self._known: dict[int, Codes] = {EVERY_ROW: np.arange(header.rows, dtype=np.int32)}
+        self._texts, self._presences, self._times, self._versions = first = found[:4]
+        self.columns: Final = found[4:]
+        self._marks: Bytes | None = None
         self._chunks: dict[int, Any] = {}
-        self._check(header, page)
-
-    def _check(self, header: Header, pages: int) -> None:
-        """The directory agrees with itself and with the header."""
         keys = [column[:3] for column in self.columns]
         wrong = [
-            len(self._texts) != 1 or [column.name for column in self._stamps] != [TIMES, VERSIONS],
-            self._page_bytes[-1] != header.size or pages != len(self._sums) or len(self.columns) != header.heads,
+            [column[:5] for column in first[:2]] != [(name, PLAIN, 0, SQUEEZED, EVERY_ROW) for name in (TEXTS, PRESENCES)],
+            [column[:3] for column in first[2:]] != [(name, PLAIN, Kind.INTEGER) for name in (TIMES, VERSIONS)],
+            [column.presence for column in first[2:]] != [EVERY_ROW] * 2,
+            page != pages or len(self.columns) != header.heads or self._page_bytes[-1] != header.size,
             self.offsets[-1] != header.rows or lengths(self.offsets).min() < 1,
             sum(column.values for column in self.columns) != header.values or sorted(set(keys)) != keys,
-            any(column.values != header.rows for column in self._stamps),
-        ]
-        for column in (*self._stamps, *self.columns):
-            present = self._rows if column.presence == EVERY_ROW else -1
-            if 0 < column.presence <= len(self._presences):
-                present = self._presences[column.presence - 1].values
-            counted = int(self._page_values[column.last_page] - self._page_values[column.first_page])
-            wrong.append(
-                max(column.name, column.part) >= len(self.names)
-                or not 0 < column.values == present <= self._rows
-                or counted != (0 if column.codec == CONSTANT else column.values)
-                or (column.codec != PCO and column.last_page - column.first_page != (column.codec != CONSTANT))
-            )
-        wrong += [
-            column.codec != SQUEEZED or column.last_page - column.first_page != (column.values > 0)
-            for column in (*self._texts, *self._presences)
+            any(min(key) < PLAIN or key[0] < 0 or max(key[:2]) >= len(self.names) for key in keys),
+            any(not self._agrees(column) for column in found),
         ]
         if any(wrong):
             raise Corrupt("a block's directory cannot be")
+
+    def _agrees(self, column: Column) -> bool:
+        """Whether a column has the pages and values that it must have."""
+        pages, codec = column.last_page - column.first_page, column.codec
+        within = self._before[column.last_page] - self._before[column.first_page]
+        if column.name in (TEXTS, PRESENCES):
+            return pages == (column.values > 0) and within == column.values
+        full = column.presence != EVERY_ROW or column.values == self._rows
+        paged = pages == (codec != CONSTANT) if codec != PCO else pages > 0
+        known = column.presence <= self._presences.values and 0 < column.values <= self._rows
+        return full and paged and known and within == (codec != CONSTANT) * column.values
 
     def describe(self, column: Column) -> tuple[str, int, int]:
         """Its codec, how many values it has, and its bytes without its line in the directory."""
@@ -125,18 +120,23 @@ class Dense:
 
     def read(self, spans: Sequence[tuple[int, int]], wanted: Sequence[Column]) -> Columns:
         """The rows of the spans, which are whole devices, with the wanted columns."""
-        times, versions = (self._values(column, spans) for column in self._stamps)
-        shared: dict[int, tuple[list[tuple[int, int]], Codes]] = {}
+        sparse = any(column.presence != EVERY_ROW for column in wanted)
+        marked = [(self._marked(first), self._marked(last)) for first, last in spans] if sparse else []
+        places, rows = {EVERY_ROW: list(spans)}, {EVERY_ROW: np.arange(sum(b - a for a, b in spans), dtype=np.int32)}
         heads = []
         for column in wanted:
-            if column.presence not in shared:
-                shared[column.presence] = self._present(column.presence, spans)
-            within, rows = shared[column.presence]
-            if len(rows):
-                heads.append(Head(column.name, column.part, column.kind, rows, self._values(column, within)))
-        texts = self._read_texts() if any(head.kind in CODED for head in heads) else Names.of(())
+            number = column.presence
+            if number not in places:
+                places[number] = [(int(a[number - 1]), int(b[number - 1])) for a, b in marked]
+                if any(a < b for a, b in places[number]):
+                    rows[number] = self._marked_rows(number, spans)
+            if number in rows:
+                values = self._values(column, places[number])
+                heads.append(Head(column.name, column.part, column.kind, rows[number], values))
+        texts = self._read_texts() if any(head.kind in CODED for head in heads) else NO_NAMES
         if any(head.values.min() < 0 or head.values.max() >= len(texts) for head in heads if head.kind in CODED):
             raise Corrupt("a block's texts are not those of its values")
+        times, versions = (self._values(column, spans) for column in (self._times, self._versions))
         ends = [(int(self.offsets.searchsorted(a)), int(self.offsets.searchsorted(b))) for a, b in spans]
         if len(ends) == 1:
             (a, b), first = ends[0], spans[0][0]
@@ -146,25 +146,35 @@ class Dense:
             devices, offsets = self.devices.take(which), offsets_of(lengths(self.offsets)[which])
         return Columns(devices, offsets, times, versions, self.names, tuple(heads), texts)
 
-    def _present(self, presence: int, spans: Sequence[tuple[int, int]]) -> tuple[list[tuple[int, int]], Codes]:
-        """Where the values of the rows of the spans are, and the numbers that these rows get."""
-        if presence not in self._known:
-            column = self._presences[presence - 1]
-            bits = np.frombuffer(self._unsqueezed(column), np.uint8)
-            if len(bits) != (self._rows + 7) // 8:
-                raise Corrupt("a block's list of rows cannot be")
-            rows = np.flatnonzero(np.unpackbits(bits, count=self._rows, bitorder="little")).astype(np.int32)
-            if len(rows) != column.values:
-                raise Corrupt("a block's list of rows cannot be")
-            self._known[presence] = rows
-        rows = self._known[presence]
-        within, pieces, before = [], [], 0
+    def _bits(self) -> Bytes:
+        """For each presence a bit for each row."""
+        if self._marks is None:
+            shape = self._presences.values, (self._rows + 7) // 8
+            bits = np.frombuffer(self._unsqueezed(self._presences), np.uint8)
+            if len(bits) != shape[0] * shape[1]:
+                raise Corrupt("a block's lists of rows cannot be")
+            self._marks = bits.reshape(shape)
+            counts = self._marked(self._rows)
+            if any(column.values != counts[column.presence - 1] for column in self.columns if column.presence != EVERY_ROW):
+                raise Corrupt("a block's lists of rows are not those of its values")
+        return self._marks
+
+    def _marked(self, row: int) -> Ints:
+        """For each presence how many of the rows before this one have a value."""
+        bits, whole = self._bits(), row // 8
+        rest = bits[:, whole : whole + 1] & ((1 << row % 8) - 1)
+        counts: Ints = np.bitwise_count(np.hstack([bits[:, :whole], rest])).sum(axis=1, dtype=np.int64)
+        return counts
+
+    def _marked_rows(self, presence: int, spans: Sequence[tuple[int, int]]) -> Codes:
+        """The rows of the spans that have a value, numbered as they will be."""
+        bits, pieces, before = self._bits()[presence - 1], [], 0
         for first, last in spans:
-            a, b = (first, last) if presence == EVERY_ROW else np.searchsorted(rows, (first, last)).tolist()
-            within.append((a, b))
-            pieces.append(rows[a:b] - np.int32(first - before) if first != before else rows[a:b])
+            low = first // 8
+            marks = np.unpackbits(bits[low : (last + 7) // 8], bitorder="little")
+            pieces.append(np.flatnonzero(marks[first - 8 * low : last - 8 * low]) + before)
             before += last - first
-        return within, np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
+        return np.concatenate(pieces).astype(np.int32)
 
     def _values(self, column: Column, spans: Sequence[tuple[int, int]]) -> Ints:
         """The values between these places, as words."""
@@ -188,55 +198,53 @@ class Dense:
         return np.concatenate([np.repeat(words, np.diff(edge, prepend=0)) for edge in edges])
 
     def _paged(self, column: Column, spans: Sequence[tuple[int, int]]) -> Ints:
-        starts = self._page_values[column.first_page : column.last_page + 1] - self._page_values[column.first_page]
-        ranges = [
-            (int(starts.searchsorted(a, "right")) - 1, int(starts.searchsorted(b))) if a < b else (0, 0) for a, b in spans
-        ]
-        pages = sorted({page for first, last in ranges for page in range(first, last)})
-        at = offsets_of(lengths(starts)[pages]).tolist()
-        buffer = np.empty(at[-1], TYPES.get(column.kind, np.uint32))
-        for i, page in enumerate(pages):
-            self._decode(column, column.first_page + page, buffer[at[i] : at[i + 1]])
-        place = dict(zip(pages, at, strict=False))
-        pieces = [
-            buffer[place[first] + a - starts[first] : place[first] + b - starts[first]]
-            for (a, b), (first, last) in zip(spans, ranges, strict=True)
-            if first < last
-        ]
-        values = pieces[0] if len(pieces) == 1 else np.concatenate([*pieces, buffer[:0]])
+        base, pieces, page = self._before[column.first_page], [], -1
+        for first, last in spans:
+            at, end = first + base, last + base
+            mine = bisect_right(self._before, at, column.first_page, column.last_page) - 1
+            while at < end:
+                if mine != page:
+                    page, decoded = mine, self._decode(column, mine)
+                begin, stop = self._before[mine : mine + 2]
+                pieces.append(decoded[at - begin : min(end, stop) - begin])
+                at, mine = stop, mine + 1
+        values = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         return values.view(np.int64) if column.kind in TYPES else values.astype(np.int64)
 
-    def _decode(self, column: Column, page: int, into: Any) -> None:
-        data = self._page(page)
+    def _decode(self, column: Column, page: int) -> Any:
+        data, values = (
+            self._page(page),
+            np.empty(self._before[page + 1] - self._before[page], TYPES.get(column.kind, np.uint32)),
+        )
         try:
             chunk = self._chunks.get(column.first_page)
             if chunk is None:
                 kind = "f64" if column.kind == Kind.NUMBER else "i64" if column.kind == Kind.INTEGER else "u32"
                 chunk, _ = self._file.chunk_decompressor(column.meta, kind)
                 self._chunks[column.first_page] = chunk
-            progress, used = chunk.read_page_into(data, len(into), into)
+            progress, used = chunk.read_page_into(data, len(values), values)
         except BaseException as error:
             if _is_panic(error) or isinstance(error, RuntimeError):
                 raise Corrupt(f"a page of a block cannot be read: {error}") from None
             raise
-        if progress.n_processed != len(into) or used != len(data):
+        if progress.n_processed != len(values) or used != len(data):
             raise Corrupt("a page of a block has more or fewer values than it says")
+        return values
 
     def _page(self, page: int) -> bytes:
         begin, end = self._page_bytes[page : page + 2].tolist()
         data = self._data[begin:end]
-        if crc32(data) != self._sums[page]:
+        if crc32(data) != int(self._sums[page]):
             raise Corrupt("the checksum of a page of a block does not fit")
         return data
 
     def _unsqueezed(self, column: Column) -> bytes:
-        return unsqueezed(self._page(column.first_page)) if column.values else b""
+        return unsqueezed(self._page(column.first_page))
 
     def _read_texts(self) -> Names:
-        column = self._texts[0]
-        plain = self._unsqueezed(column)
+        plain = self._unsqueezed(self._texts)
         reader = Reader(plain, 0, len(plain))
-        texts = reader.names(reader.ints("<u4", column.values))
+        texts = reader.names("<u4", self._texts.values)
         reader.end()
         return texts
 

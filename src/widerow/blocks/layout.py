@@ -114,14 +114,12 @@ class Reader:
         begin = self._skip(size)
         return self._data[begin : begin + size]
 
-    def names(self, sizes: Ints) -> Names:
-        """Texts of these sizes."""
-        offsets = offsets_of(sizes)
-        size = int(offsets[-1])
-        begin = self._skip(size)
-        if begin + size + PAD <= len(self._data):
-            return Names(np.frombuffer(self._data, np.uint8, size + PAD, begin), offsets)
-        return Names(np.frombuffer(self._data[begin : begin + size] + bytes(PAD), np.uint8), offsets)
+    def names(self, kind: str, count: int) -> Names:
+        """Texts, their sizes before them: see `listed`."""
+        offsets = offsets_of(self.ints(kind, count))
+        begin = self._skip(int(offsets[-1]))
+        text = self._data[begin : begin + int(offsets[-1]) + PAD]
+        return Names(np.frombuffer(text + bytes(PAD + int(offsets[-1]) - len(text)), np.uint8), offsets)
 
     def end(self) -> None:
         if self._at != self._stop:
@@ -142,12 +140,9 @@ def offsets_of(sizes: Ints) -> Ints:
     return offsets
 
 
-def sizes_of(names: Names, kind: str) -> bytes:
-    return lengths(names.offsets).astype(kind).tobytes()
-
-
-def text_of(names: Names) -> bytes:
-    return names.data[names.offsets[0] : names.offsets[-1]].tobytes()
+def listed(names: Names, kind: str) -> bytes:
+    """The sizes of texts, then the texts."""
+    return lengths(names.offsets).astype(kind).tobytes() + names.data[names.offsets[0] : names.offsets[-1]].tobytes()
 
 
 def size_of(columns: Columns) -> int:

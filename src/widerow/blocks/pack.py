@@ -58,8 +58,9 @@ def _device_before(columns: Columns, at: int, stop: int) -> int:
 
 
 def _fits_in_memory(piece: Columns) -> bool:
-    presences = len({id(head.rows) for head in piece.heads})
-    return presences <= MOST_PRESENCES and size_of(piece) <= MAX_PLAIN // 2 and _longest(piece) <= MOST_NAME
+    presences, plain = len({id(head.rows) for head in piece.heads}), size_of(piece)
+    fits = plain <= MAX_PLAIN // 2 and presences * len(piece) // 8 <= max(plain, LIMIT) and presences <= MOST_PRESENCES
+    return fits and _longest(piece) <= MOST_NAME
 
 
 def split(columns: Columns, limit: int) -> list[Columns]:

@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from widerow.blocks.columns import CODED, PLAIN, Columns, Head, Kind
-from widerow.blocks.layout import HEADER_BYTES, QUICK, Header, Reader, closed, offsets_of, sizes_of, text_of
+from widerow.blocks.columns import CODED, KINDS, PLAIN, Columns, Head
+from widerow.blocks.layout import HEADER_BYTES, QUICK, Header, Reader, closed, listed, offsets_of
 from widerow.model.arrays import Codes, Ints, lengths
 from widerow.model.errors import Corrupt
 
@@ -41,12 +41,9 @@ def encode_quick(columns: Columns, level: int) -> bytes:
         *[(h.values.astype("<u4") if h.kind in CODED else h.values).tobytes() for h in columns.heads],
         lengths(columns.offsets).astype("<u4").tobytes(),
         *[present.astype(narrow).tobytes() for present in presences if len(present) < rows],
-        sizes_of(columns.devices, "<u2"),
-        text_of(columns.devices),
-        sizes_of(columns.names, "<u2"),
-        text_of(columns.names),
-        sizes_of(columns.texts, "<u4"),
-        text_of(columns.texts),
+        listed(columns.devices, "<u2"),
+        listed(columns.names, "<u2"),
+        listed(columns.texts, "<u4"),
     ]
     return closed(columns, QUICK, level, b"".join(pieces))
 
@@ -88,7 +85,7 @@ def decode_quick(data: bytes, header: Header) -> Columns:
     lines = reader.ints("<u2", 4 * header.heads).reshape(-1, 4).tolist()
     if (
         any(line[3] >= count for line in lines)
-        or any(line[2] > max(Kind) for line in lines)
+        or any(line[2] >= len(KINDS) for line in lines)
         or any(not 0 < size <= rows for size in sizes)
     ):
         raise Corrupt("a block's list of columns cannot be")
@@ -100,8 +97,8 @@ def decode_quick(data: bytes, header: Header) -> Columns:
     counts = reader.ints("<u4", header.devices)
     narrow, every = "<u2" if rows <= _SMALL_ROWS else "<u4", np.arange(rows, dtype=np.int32)
     presences = [reader.ints(narrow, size).astype(np.int32) if size < rows else every for size in sizes]
-    devices = reader.names(reader.ints("<u2", header.devices))
-    names = reader.names(reader.ints("<u2", header.names))
+    devices = reader.names("<u2", header.devices)
+    names = reader.names("<u2", header.names)
     found = Columns(
         devices,
         offsets_of(counts),
@@ -109,10 +106,10 @@ def decode_quick(data: bytes, header: Header) -> Columns:
         versions,
         names,
         tuple(
-            Head(name, PLAIN if part == NO_PART else part, Kind(kind), presences[place], some)
+            Head(name, PLAIN if part == NO_PART else part, KINDS[kind], presences[place], some)
             for (name, part, kind, place), some in zip(lines, values, strict=True)
         ),
-        reader.names(reader.ints("<u4", texts)),
+        reader.names("<u4", texts),
     )
     reader.end()
     return checked(found, header)
@@ -124,7 +121,7 @@ def checked(columns: Columns, header: Header) -> Columns:
         not rises(head.rows) or head.rows[0] < 0 or head.rows[-1] >= len(columns)
         for head in {id(head.rows): head for head in columns.heads}.values()
     ]
-    limits = len(columns.names), len(columns.names), max(Kind) + 1
+    limits = len(columns.names), len(columns.names), len(KINDS)
     keys = [head.key for head in columns.heads]
     wrong += [any(number >= limit for number, limit in zip(key, limits, strict=True)) for key in keys]
     wrong += [a >= b for a, b in pairwise(keys)]
