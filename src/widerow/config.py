@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -19,6 +20,7 @@ from widerow.model.errors import ConfigError
 from widerow.model.system import explained
 
 SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_ORIGIN = re.compile(r"https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:\d{1,5})?")
 COMPRESSIONS = ("none", "lz4", "zstd", "snappy", "gzip")
 
 
@@ -60,6 +62,10 @@ class Http:
     )
     tls_cert: str = _setting("", "File with the TLS certificate, in PEM, and those that signed it; none: plain HTTP.")
     tls_key: str = _setting("", "File with its key, if it is not in the same file.")
+    cors_origins: tuple[str, ...] = _setting(
+        (),
+        "Origins, such as `https://app.example.com`, whose pages may send requests from a browser (CORS). `*` is not taken.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -483,6 +489,11 @@ def build(tree: Mapping[str, Any], environment: Mapping[str, str]) -> Config:
     config = Config(**values)
     if config.log.level not in ("debug", "info", "warning", "error"):
         raise ConfigError(f"log.level is {config.log.level!r}: give debug, info, warning or error")
+    for origin in config.http.cors_origins:
+        if not _ORIGIN.fullmatch(origin):
+            raise ConfigError(
+                f"http.cors_origins has {origin!r}: give origins as browsers send them, http://HOST[:PORT] or https://HOST[:PORT]"
+            )
     if config.kafka.sasl_mechanism not in ("", *SASL_MECHANISMS):
         raise ConfigError(f"kafka.sasl_mechanism is {config.kafka.sasl_mechanism!r}: give {', '.join(SASL_MECHANISMS)}")
     if config.kafka.compression not in COMPRESSIONS:

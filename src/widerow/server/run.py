@@ -22,6 +22,8 @@ from pathlib import Path
 
 import uvicorn
 import uvloop
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp
 
 from widerow.config import Http
 from widerow.model.errors import ConfigError
@@ -192,10 +194,10 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _config(app: App, connection: type[Connection], tls: Http | None) -> uvicorn.Config:
-    """`tls`: with the certificate of this, if it names one."""
+def _config(app: App, connection: type[Connection], http: Http | None) -> uvicorn.Config:
+    """`http`: None for the local socket."""
     return uvicorn.Config(
-        app,
+        _for_browsers(app, http.cors_origins) if http and http.cors_origins else app,
         loop="none",
         http=connection,
         ws="none",
@@ -209,8 +211,28 @@ def _config(app: App, connection: type[Connection], tls: Http | None) -> uvicorn
         headers=SECURITY_HEADERS,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
-        ssl_certfile=tls.tls_cert or None if tls else None,
-        ssl_keyfile=tls.tls_key or None if tls else None,
+        ssl_certfile=http.tls_cert or None if http else None,
+        ssl_keyfile=http.tls_key or None if http else None,
+    )
+
+
+def _for_browsers(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
+    """With answers that scripts of these origins may read. No cookies: a page sends its token itself."""
+    return CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
+        allow_headers=["Authorization", "Content-Encoding", "Content-Type", "If-Match"],
+        expose_headers=[
+            "ETag",
+            "Retry-After",
+            "Server-Timing",
+            "Widerow-Missing",
+            "Widerow-Next",
+            "Widerow-Sampled",
+            "Widerow-Used",
+            "X-Influxdb-Version",
+        ],
     )
 
 
