@@ -41,7 +41,7 @@ def latest(
             budget.count(sum(map(len, chunks)))
         return points_of(chunks)
 
-    telemetry = sources.telemetry
+    telemetry, devices = sources.telemetry, list(dict.fromkeys(devices))
     seen = telemetry.last_seen(tenant.name, devices, may_lag=True)
     if not seen:
         return points([])

@@ -230,11 +230,13 @@ class Telemetry:
         """Rows that hold each metric's newest value in the last bucket of each device, newest first by device. Where the
         raw retention changes, a bucket ends. `seen`: what `last_seen` said, if it was asked before.
         """
-        keys: dict[Table, list[Key]] = {}
-        for last in self.last_seen(tenant.name, devices, may_lag=may_lag) if seen is None else seen:
-            some = keys.setdefault(self.table(last.keep_us), [])
-            some += [(tenant.name, last.device, last.bucket, sub) for sub in range(last.sub_buckets)]
-        return self._newest(tenant, keys, metrics, may_lag=may_lag)
+        by_class: dict[int, list[Key]] = {}
+        for device, bucket, subs, keep_us in self.last_seen(tenant.name, devices, may_lag=may_lag) if seen is None else seen:
+            keys = by_class.setdefault(keep_us, [])
+            keys += [(tenant.name, device, bucket, sub) for sub in range(subs)]
+        return self._newest(
+            tenant, {self.table(keep_us): keys for keep_us, keys in by_class.items()}, metrics, may_lag=may_lag
+        )
 
     def latest_in(
         self,
