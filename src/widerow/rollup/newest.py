@@ -1,6 +1,7 @@
 """In which hour each metric of a device has its newest value: a row for each device.
 
-Rule 1: rolling an hour writes it, with the hour: what is in no row is in an hour that is not rolled yet.
+Rule 1: rolling an hour writes it, with the hour: what is in no row is in an hour that is not rolled yet. Rolling a day adds
+what is missing, as where two processes rolled two hours of a device at once.
 Rule 2: a metric moves to a later hour only. But where an hour is rolled again without it, because it was erased, the metric
 goes back to the newest hour before that one which has a record of it.
 Rule 3: hours that are older than raw reports may be shown are left out. A row takes `MOST_BYTES`: of a device whose metrics
@@ -10,6 +11,7 @@ need more, those with the oldest values are left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import msgspec
@@ -23,13 +25,23 @@ from widerow.model.times import HOUR
 from widerow.schema.rollups import DIRTY, NEWEST_HOURS
 from widerow.schema.shards import shard_of, shards_of
 from widerow.schema.table import Table
+from widerow.telemetry.erasure import TenantMarks
 
 MOST_BYTES = 256 << 10
 
-Before: TypeAlias = Callable[[str, Sequence[str]], Mapping[str, int]]
-"""Of a device and some metrics: the hour of each before the one that is rolled."""
+_Hour: TypeAlias = tuple[int, tuple[str, ...]]
+"""Its begin, and metrics that it has records of."""
 
 _DECODER = msgspec.json.Decoder(dict[int, list[str]])
+
+
+@dataclass(frozen=True, slots=True)
+class RolledHour:
+    """An hour that was rolled."""
+
+    start_us: int
+    before: Callable[[str, Sequence[str]], Mapping[str, int]]
+    """Of a device and some metrics: the newest hour before it that has a record of each."""
 
 
 class NewestHours:
@@ -48,44 +60,60 @@ class NewestHours:
         keys: list[Key] = [(tenant, shard, device) for shard, device in zip(shards, devices, strict=True)]
         found: dict[str, str] = {}
         for rows in self._engine.scan(NEWEST_HOURS, keys) if keys else ():
-            found.update(zip(_device(rows).to_list(), Coded(rows.cells.texts, rows.cells.text).to_list(), strict=True))
+            found.update(_texts(rows))
         return found
 
     def change(
         self,
         tenant: str,
         devices: Sequence[str],
-        hour_us: int,
-        hours: Rows,
+        hours: Sequence[Rows],
         version_us: int,
+        *,
         oldest_us: int,
-        before: Before,
+        marks: TenantMarks,
+        rolled: RolledHour | None = None,
     ) -> tuple[Table, Rows]:
-        """What to write with an hour of some devices; `hours` are the rows of those of them that have any. The version is
-        from before this is called, as that of the hours. Raw reports before `oldest_us` are not shown.
+        """What to write with rows of hours of some devices. The version is from before this is called, as that of what is
+        rolled. Raw reports before `oldest_us` are not shown. `rolled`: the hour that was rolled, of all of the devices.
         """
-        stored, names = self.read(tenant, devices), {}
-        for device, (_, metrics) in zip(_device(hours).to_list(), metrics_in(hours), strict=True):
-            names[device] = metrics
-        made: dict[tuple[str, tuple[str, ...]], str] = {}
+        stored = self._live(tenant, devices, marks)
+        found: dict[str, tuple[_Hour, ...]] = {}
+        for rows in hours:
+            for device, hour in zip(_device(rows).to_list(), metrics_in(rows), strict=True):
+                found[device] = (*found.get(device, ()), hour)
+        made: dict[tuple[str, tuple[_Hour, ...]], str] = {}
         shards = shards_of(Names.of(devices)).tolist()
         changed: list[tuple[Key, dict[str, str]]] = []
         for device, shard in zip(devices, shards, strict=True):
-            text, metrics = stored.get(device, ""), names.get(device, ())
-            after = made.get((text, metrics))  # most devices of a fleet are alike
+            text, new = stored.get(device, ""), found.get(device, ())
+            after = made.get((text, new))  # most devices of a fleet are alike
             if after is None:
                 hour_of = hours_of(text)
-                gone = {name for name, at_us in hour_of.items() if at_us == hour_us}.difference(metrics)
-                hour_of |= {name: hour_us for name in metrics if hour_of.get(name, 0) < hour_us}
-                if gone:
-                    found = before(device, sorted(gone))
-                    hour_of |= {name: found.get(name, -HOUR) for name in gone}
+                gone = {name for name, at_us in hour_of.items() if rolled and at_us == rolled.start_us}
+                for at_us, names in new:
+                    gone.difference_update(names)
+                    hour_of.update((name, at_us) for name in names if hour_of.get(name, -1) < at_us)
+                if rolled and gone:
+                    earlier = rolled.before(device, sorted(gone))
+                    hour_of = {name: at_us for name, at_us in hour_of.items() if name not in gone} | {**earlier}
                 after = _text({name: at_us for name, at_us in hour_of.items() if at_us + HOUR > oldest_us})
                 if not gone:
-                    made[text, metrics] = after
+                    made[text, new] = after
             if after != text:
                 changed.append(((tenant, shard, device), {"hours": after}))
         return NEWEST_HOURS, rows_of(NEWEST_HOURS, changed, version_us=version_us)
+
+    def _live(self, tenant: str, devices: Sequence[str], marks: TenantMarks) -> dict[str, str]:
+        """The rows of devices, but for those that were written before their device was erased."""
+        shards = shards_of(Names.of(devices)).tolist()
+        keys: list[Key] = [(tenant, shard, device) for shard, device in zip(shards, devices, strict=True)]
+        live: dict[str, str] = {}
+        for rows in self._engine.scan(NEWEST_HOURS, keys) if keys else ():
+            named = _device(rows)
+            newer = rows.version_us > marks.erased_us(named.names)[named.codes]
+            live.update(_texts(rows if newer.all() else rows.take(newer)))
+        return live
 
     def unrolled(self, tenant: str, devices: Sequence[str], hours: Sequence[int]) -> dict[int, list[str]]:
         """Which of the hours are marked to be rolled, and of which of the devices."""
@@ -108,7 +136,7 @@ def hours_of(text: str) -> dict[str, int]:
     return {name: hour_us for hour_us, names in _DECODER.decode(text).items() for name in names} if text else {}
 
 
-def metrics_in(hours: Rows) -> Iterator[tuple[int, tuple[str, ...]]]:
+def metrics_in(hours: Rows) -> Iterator[_Hour]:
     """Of each row of hours its begin and the metrics it has records of."""
     cells = hours.cells.keep(hours.cells.kind == CellKind.RECORD)
     names = cells.names.to_list()
@@ -132,6 +160,10 @@ def _text(hour_of: Mapping[str, int]) -> str:
             break
         by_hour.setdefault(-at_us, []).append(name)
     return msgspec.json.encode(by_hour).decode() if by_hour else ""
+
+
+def _texts(rows: Rows) -> Iterator[tuple[str, str]]:
+    return zip(_device(rows).to_list(), Coded(rows.cells.texts, rows.cells.text).to_list(), strict=True)
 
 
 def _device(rows: Rows) -> Coded:

@@ -35,6 +35,7 @@ from widerow.rollup.crew import CrewSettings
 from widerow.rollup.dirt import Dirt
 from widerow.rollup.inputs import hours_are_there, raw_is_there
 from widerow.rollup.marks import Marks
+from widerow.rollup.newest import RolledHour
 from widerow.rollup.open_minutes import device_of, hours_in
 from widerow.rollup.readable import Unreadable
 from widerow.rollup.store import Rollups
@@ -44,7 +45,7 @@ from widerow.rollup.windows import Windows
 from widerow.schema.rollups import DAYS, DIRTY_DAYS, DIRTY_FLEET, HOURS, MINUTES, Level
 from widerow.schema.shards import shards_of
 from widerow.schema.table import Table
-from widerow.telemetry.erasure import Seen, drop_erased_rows
+from widerow.telemetry.erasure import EVER, Seen, drop_erased_rows
 from widerow.telemetry.store import Telemetry
 
 _AT_ONCE = 64
@@ -241,7 +242,7 @@ class Roller:
         tagged = self._tagged(tenant.name, hours)
         name, day_us = tenant.name, hour.start_us - hour.start_us % DAY
         counts = self.counts.hour(tenant, hour.start_us, devices, counted, minutes, tagged, version_us)
-        newest = self._newest(tenant, hour, devices, hours, version_us)
+        newest = self._newest(tenant, devices, [hours], version_us, hour.start_us)
         marked_us = max(version_us, self._clock.version_us())
         self._engine.write(
             [
@@ -258,13 +259,16 @@ class Roller:
         self._told(tenant, hours)
 
     def _newest(
-        self, tenant: Tenant, hour: TimeSpan, devices: Sequence[str], hours: Rows, version_us: int
+        self, tenant: Tenant, devices: Sequence[str], hours: Sequence[Rows], version_us: int, hour_us: int | None = None
     ) -> tuple[Table, Rows]:
-        oldest_us = self._telemetry.readable(tenant, TimeSpan(0, hour.stop_us)).start_us
-        before = lambda device, metrics: self._rollups.newest_before(  # noqa: E731
-            tenant, device, metrics, hour.start_us, oldest_us
+        """With a day, or with the hour that is given."""
+        rollups, oldest_us = self._rollups, self._telemetry.readable(tenant, EVER).start_us
+        before = lambda device, metrics: rollups.newest_before(tenant, device, metrics, hour_us or 0, oldest_us)  # noqa: E731
+        rolled = RolledHour(hour_us, before) if hour_us is not None else None
+        marks = self._telemetry.erasure.marks(tenant.name)
+        return rollups.newest.change(
+            tenant.name, devices, hours, version_us, oldest_us=oldest_us, marks=marks, rolled=rolled
         )
-        return self._rollups.newest.change(tenant.name, devices, hour.start_us, hours, version_us, oldest_us, before)
 
     def roll_day(self, tenant: Tenant, *units: Unit) -> Rolled:
         """Roll units of one day, from all its hours. Where some of these are gone it stays as it is."""
@@ -292,7 +296,8 @@ class Roller:
         hours = self._rollups.read(tenant, devices, HOURS, day, beyond_us=GUARD_US)
         days = coarser_of(tenant.name, hours, DAYS, version_us=version_us)
         counted = self.counts.day(tenant, day.start_us, devices, days, version_us)
-        self._engine.write([*self._rollups.changes(tenant, DAYS, days), counted])
+        newest = self._newest(tenant, devices, hours, version_us)
+        self._engine.write([*self._rollups.changes(tenant, DAYS, days), counted, newest])
         if self._telemetry.erasure.marks(tenant.name).any():
             self._clear(tenant, devices, DAYS, day, version_us)
 
