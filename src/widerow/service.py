@@ -361,7 +361,7 @@ class Service:
         if choose(places.epochs(tenant.name, device.name)) is not None:
             places.decide(tenant.name, device.name, choose)
         self.controls.set(
-            tenant.name, device.name, What.PROFILE_RATE, device.profile.max_reports_per_s, "what its profile allows"
+            tenant.name, device.name, What.PROFILE_RATE, device.profile.max_reports_per_s, "the limit of its profile"
         )
 
     def delete_device(self, tenant: Tenant, name: str, *, expected: int | None = None) -> None:

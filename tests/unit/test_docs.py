@@ -269,6 +269,64 @@ def test_the_lines_in_the_reference_of_line_protocol_have_the_metrics_that_it_sa
         assert decoded.batch.cells.names.to_list() == [metric, "widerow_time"]
 
 
+# -- plain words
+
+RIDDLE = re.compile(
+    r"(?:^|[.:;!]\s+|\| |^(?:[-*>]|\d+\.) |, (?:and|but|so|because) )(?:\*\*|\[)?"
+    r"(?:who|what(?! to\b)|whatever)\b(?![^.;|]*\?)"
+    r"|\bwhoever\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A clause whose subject is a riddle: "What was not declared is ...", "Who sends ...". Questions are none."""
+
+
+def riddles(text: str) -> list[str]:
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    prose = re.sub(r"(?<=[^\n|])\n(?=[^\n|#*>\d-])", " ", prose)  # a sentence goes on in the next line
+    return [prose[found.start() : found.end() + 60] for found in RIDDLE.finditer(prose)]
+
+
+def test_a_riddle_is_a_clause_whose_subject_is_who_or_what() -> None:
+    def check(text: str, count: int) -> None:
+        assert len(riddles(text)) == count, text
+
+    check("What was not declared is not guessed.", 1)
+    check("It is refused. Who sends more,\nwaits; what is left stays, and what is new goes.", 3)
+    check("- **Whatever** is late is kept\n| `a` | What it costs. |", 2)
+    check("A store is open to whoever may read the files.", 1)
+    check(
+        "## What happens if the disk is full?\n\nWhat happens then? The guide says what to do, and shows what is stored.", 0
+    )
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_page_speaks_in_riddles(path: Path) -> None:
+    assert riddles(path.read_text()) == []
+
+
+def test_no_help_text_speaks_in_riddles() -> None:
+    def walk(command: Any) -> Iterator[str]:
+        yield command.help or ""
+        for parameter in command.params:
+            yield getattr(parameter, "help", None) or ""
+        for child in getattr(command, "commands", {}).values():
+            yield from walk(child)
+
+    assert [riddle for text in walk(typer.main.get_command(app)) for riddle in riddles(text)] == []
+
+
+def test_no_setting_or_message_speaks_in_riddles() -> None:
+    """Every text with a space in the sources but docstrings: settings, errors, logs, the description of the API."""
+    found = []
+    for path in sorted(SOURCES.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+                found += [f"{path.name}:{node.lineno}: {riddle}" for riddle in riddles(node.value) if " " in node.value]
+    assert found == []
+
+
 # -- the pages themselves
 
 

@@ -114,7 +114,7 @@ def test_the_log_tells_of_it_now_and_then_and_louder_as_time_runs_out(caplog: py
     assert told() == [], "at the start there may be much to catch up on"
     clock.time_us += 10 * MINUTE
     assert told() == [logging.WARNING]
-    assert "level hour is 2.7h behind, 1 windows wait; what they are rolled from is there for 7d more" in caplog.text
+    assert "level hour is 2.7h behind, 1 windows wait; their sources are there for 7d more" in caplog.text
     clock.time_us += 9 * MINUTE
     assert told() == []
     clock.time_us += MINUTE

@@ -66,7 +66,9 @@ class Admission:
         self._controls, self._clock, self._counters, self._shares = controls, clock, counters, shares
         self._stored, self._heat, self._weigh = stored, heat, weigh
         self._gates: dict[str, _Gate] = {}
-        self._following = Recurring("admission", self._look, _EVERY_S, failing="what holds for devices is not up to date")
+        self._following = Recurring(
+            "admission", self._look, _EVERY_S, failing="limits and steps of devices are not up to date"
+        )
 
     def start(self) -> None:
         """Follow what is said of devices."""

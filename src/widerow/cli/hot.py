@@ -1,4 +1,4 @@
-"""`widerow hot`: devices that send far too much, and what happened to them. `widerow device control`: deciding oneself."""
+"""`widerow hot`: devices that send far too much, and the steps taken. `widerow device control`: deciding oneself."""
 
 from __future__ import annotations
 

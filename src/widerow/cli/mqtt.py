@@ -218,8 +218,8 @@ def _gateway_env(before: str, password: str, ca: Path | None, entries: dict[str,
         lines["WIDEROW_MQTT_CLIENT_ID"] = f"WIDEROW_MQTT_CLIENT_ID=widerow-{secrets.token_hex(12)}-{{host}}"
     return "\n".join(
         [
-            "# For `widerow gateway` or `widerow serve --mqtt`. Group and client id are as secret as the password: whoever",
-            "# knows them can take messages away. {host} stands for a gateway's host: each has its own session.",
+            "# For `widerow gateway` or `widerow serve --mqtt`. Group and client id are as secret as the password: anyone",
+            "# that knows them can take messages away. {host} stands for a gateway's host: each has its own session.",
             *lines.values(),
             "",
         ]

@@ -26,7 +26,7 @@ class Counters:
             registry=r,
         )
         self.hot_turns = Counter(
-            "widerow_hot_turns", "What happened to hot devices because of this process.", ["tenant", "turn"], registry=r
+            "widerow_hot_turns", "Steps that this process took against hot devices.", ["tenant", "turn"], registry=r
         )
         self.received_bytes = Counter("widerow_received_bytes", "Bytes of request bodies taken in.", ["tenant"], registry=r)
         self.requests = Counter("widerow_http_requests", "Requests answered.", ["route", "status"], registry=r)

@@ -150,7 +150,7 @@ class StoreSink:
             except WiderowError as failure:  # the reports are durable, but what makes sure that they are rolled is not
                 error = failure
             except Exception as failure:
-                log.exception("what was written could not be noted for rolling")
+                log.exception("the written reports could not be noted for rolling")
                 error = unexpected(failure)
         if group.series:
             self._catalog.series.settle(group.series, written=error is None)
@@ -167,7 +167,7 @@ class StoreSink:
             self._telemetry.written(plan)
             self._heard(plan.tenant, plan.batch)
         except Exception:  # the reports are durable all the same
-            log.exception("what was written could not be observed")
+            log.exception("the rates of the written reports could not be observed")
 
 
 @dataclass(slots=True)

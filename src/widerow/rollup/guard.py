@@ -123,7 +123,7 @@ class Guard:
             short = lag.margin_us < LEAST_MARGIN_US
             log.log(
                 logging.ERROR if short else logging.WARNING,
-                "rollups: level %s is %s behind, %d windows wait; what they are rolled from is there for %s more%s",
+                "rollups: level %s is %s behind, %d windows wait; their sources are there for %s more%s",
                 lag.level,
                 about_duration(lag.behind_us),
                 lag.pending,

@@ -208,8 +208,8 @@ class Rolling:
                 line.put_off_us[unit] = self._clock.now_us()
             if rolled.unreadable:
                 log.error(
-                    "%s: the %s from %s on is not rolled for %s of %s shards: %s; what was rolled before stays; it is tried "
-                    "again in %s",
+                    "%s: the %s from %s on is not rolled for %s of %s shards: %s; the shards rolled before stay; "
+                    "it is tried again in %s",
                     *(name, line.level, format_time(units[0].start_us), len(rolled.unreadable), SHARDS, rolled.trouble),
                     format_duration(_UNREADABLE_US),
                 )

@@ -12,7 +12,7 @@ from widerow.server.table import Reply, Route
 from widerow.server.write import WriteKind
 
 ERRORS = {
-    400: "What was sent or asked cannot be accepted as it is.",
+    400: "The request cannot be accepted as it is.",
     401: "No token, or none that is known.",
     403: "The token's role does not allow this, or it is for another tenant.",
     404: "There is no such tenant, device, metric or token.",

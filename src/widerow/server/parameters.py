@@ -48,7 +48,7 @@ STEP = Param(
 )
 AGG = Param(
     name="agg",
-    doc=f"What of each step, separated by commas: {', '.join(AGGREGATES)}; of texts "
+    doc=f"The statistics of each step, separated by commas: {', '.join(AGGREGATES)}; of texts "
     f"{', '.join((*TEXT_AGGREGATES, STATES))}.",
     schema={**TEXT, "default": DEFAULT_AGGREGATE},
     repeats=True,
@@ -64,7 +64,7 @@ FLEET_STEP = Param(
 )
 FLEET_AGG = Param(
     name="agg",
-    doc=f"What of each step, separated by commas: {', '.join(FLEET_AGGREGATES)}.",
+    doc=f"The statistics of each step, separated by commas: {', '.join(FLEET_AGGREGATES)}.",
     schema={**TEXT, "default": DEFAULT_AGGREGATE},
     repeats=True,
 )

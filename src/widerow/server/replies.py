@@ -31,12 +31,12 @@ def stepped(doc: str, *names: str) -> dict[int, Reply]:
     headers = {
         **_NEXT,
         USED_HEADER: "Over steps: how many rows of which level were read, as `hour=24, raw=12`.",
-        SAMPLED_HEADER: "Of which spans part of the reports was kept, as `DEVICE START/END=0.1, ...`.",
-        MISSING_HEADER: "Over steps: what is no longer kept finely enough to be answered, as `START/END, ...`.",
+        SAMPLED_HEADER: "Spans in which part of the reports was kept, as `DEVICE START/END=0.1, ...`.",
+        MISSING_HEADER: "Over steps: spans that are no longer kept finely enough to be answered, as `START/END, ...`.",
     }
     shape: Schema = {"oneOf": [ref(name) for name in names]}
     return {200: Reply(doc=doc, forms=table_of(shape), headers=headers)}
 
 
 def patch(name: str) -> Body:
-    return Body(doc="What changes; keys that are left out stay as they are.", forms=json_form(name))
+    return Body(doc="The keys to change; the others stay as they are.", forms=json_form(name))

@@ -71,9 +71,9 @@ _ERROR = of(
         "retry_after_s": NUMBER,
         "goes": {
             **array(_GOES),
-            "description": "What a shorter retention would take away, about.",
+            "description": "Estimates of the data that a shorter retention would take away.",
         },
-        "request_id": {**TEXT, "description": "Under which the server's log has the store's own words."},
+        "request_id": {**TEXT, "description": "The server's log has the store's own words under this id."},
     },
     ("code", "message"),
 )
@@ -148,10 +148,10 @@ _SAMPLED = array(
     )
 )
 _SPENT: dict[str, Schema] = {
-    "limit": {**TEXT, "description": "Of a report that was too much: the limit that is spent, ..."},
-    "allowed": {**NUMBER, "description": "... what it allows, ..."},
-    "seen": {**NUMBER, "description": "... what was seen, ..."},
-    "retry_after_s": {**NUMBER, "description": "... and when to send it again, where waiting helps."},
+    "limit": {**TEXT, "description": "If a limit refused the report: its name."},
+    "allowed": {**NUMBER, "description": "The rate or number that the limit allows."},
+    "seen": {**NUMBER, "description": "The rate or number that was seen."},
+    "retry_after_s": {**NUMBER, "description": "When to send the report again, if waiting helps."},
 }
 _STORED: dict[str, Schema] = {"created": MAYBE_TIME, "revision": WHOLE}
 _TOKEN_FIELDS: dict[str, Schema] = {
@@ -232,7 +232,7 @@ SCHEMAS: dict[str, Schema] = {
             "online": {
                 **of({"is": {"type": "boolean"}, "told": TIME}),
                 "type": ["object", "null"],
-                "description": "What the device, or its last will, told an MQTT broker last.",
+                "description": "The last status that the device, or its last will, gave to an MQTT broker.",
             },
         },
         ("name", "revision"),
@@ -386,7 +386,7 @@ SCHEMAS: dict[str, Schema] = {
                         "group": {
                             "type": "object",
                             "additionalProperties": TEXT,
-                            "description": "Instead of the device: what the devices of a group have in common.",
+                            "description": "Instead of the device: the properties that define the group.",
                         },
                         "metric": TEXT,
                         "agg": TEXT,
@@ -498,7 +498,7 @@ SCHEMAS: dict[str, Schema] = {
                 }
             ),
             "now": array(of({"limit": TEXT, "allowed": WHOLE, "seen": WHOLE, "over": WHOLE})),
-            "retention": {**array(_GOES), "description": "What would go, by level."},
+            "retention": {**array(_GOES), "description": "The data that would go, by level."},
         }
     ),
     "Tenant": of(
@@ -636,7 +636,7 @@ SCHEMAS: dict[str, Schema] = {
                         "devices": WHOLE,
                         "memory_bytes": {
                             "type": "object",
-                            "description": "What the process holds for it, by what it is for.",
+                            "description": "The memory that the process holds for it, by purpose.",
                             "additionalProperties": WHOLE,
                         },
                     }

@@ -213,7 +213,7 @@ def drop_erased_reports(marks: TenantMarks, batch: Batch) -> tuple[Batch, list[R
     if not full.all():
         gone = np.flatnonzero(~full)
         newest = format_time(int(batch.version_us[gone].max()))
-        reason = f"erased: what was received up to {newest} of this device, metric or tenant was deleted"
+        reason = f"erased: all data of this device, metric or tenant that was received up to {newest} was deleted"
         refusals.append(Refusal("erased", reason, batch.position[gone].tolist()))
         batch = batch.take(full)
     return batch, refusals

@@ -114,7 +114,10 @@ class StorageUse:
         self._measured = _Measured()
         self._lock = threading.Lock()
         self._following = Recurring(
-            "storage-use", self.refresh, self._settings.refresh_s, failing="what tenants have stored is not up to date"
+            "storage-use",
+            self.refresh,
+            self._settings.refresh_s,
+            failing="the stored bytes and series of tenants are not up to date",
         )
 
     # -- asking

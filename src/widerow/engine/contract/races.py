@@ -70,7 +70,7 @@ class RaceLaws:
             for n in range(20):
                 rows = [((*A, n), {f"t{me}": 1.0, "all": float(me)}), (("own", me, n), {"t": 1.0})]
                 engine.write([(SPARSE, sparse_rows(SPARSE, rows, version_us=V1 if me % 2 else V2))])
-                assert ("own", me) in logical(engine, SPARSE, [("own", me), A]), "what a thread wrote, it sees"
+                assert ("own", me) in logical(engine, SPARSE, [("own", me), A]), "a thread sees its own writes"
             return me
 
         at_once(write)

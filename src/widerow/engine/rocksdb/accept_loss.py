@@ -163,7 +163,7 @@ def _replayed(folder: Path, settings: RocksSettings, before: Manifest) -> Iterat
         if ticket:
             db.wait_durable(ticket)
         if len(before.names) == 1:
-            yield f"what was in {len(logs)} logs alone, of tables that had no table file yet"
+            yield f"data of tables without a table file, which was in {len(logs)} logs alone"
     finally:
         db.close()
 

@@ -104,7 +104,7 @@ def configuration(folder: Path, data: Path, listener: Listener) -> str:
     """
     return f"""\
 # Mosquitto as the broker in front of Widerow. Written by `widerow mqtt config`; changes are lost when that runs again.
-# What each choice means, and what the broker can lose with it: docs/deploy/mosquitto.md.
+# The choices, and the messages that the broker can lose with them: docs/deploy/mosquitto.md.
 
 {listener.lines()}
 # Nobody without a password. After a change of these files: systemctl reload mosquitto (or SIGHUP).
@@ -115,7 +115,7 @@ acl_file {folder}/acl
 # Messages that wait for a gateway are in memory, and written to the disk as a whole every 10 seconds. A publisher is told
 # that its message arrived before that. So a crash of the broker or its machine loses what came since, was acknowledged, and
 # had not yet been acknowledged by a gateway. A clean stop keeps all that waits. After any stop, shared subscriptions are
-# forgotten: what is published before a gateway with a group is back goes to nobody.
+# forgotten: messages published before a gateway with a group is back go to nobody.
 persistence true
 persistence_location {data}/
 autosave_on_changes false
@@ -132,7 +132,7 @@ queue_qos0_messages false
 
 # As many on the way to a gateway as it asks for (receive maximum), not 20.
 max_inflight_messages 0
-# What a gateway takes (mqtt.max_packet_mib). A larger message must not get in: it could not be handed on.
+# The largest message that a gateway takes (mqtt.max_packet_mib). The broker could not hand on a larger one.
 max_packet_size 33554432
 # Sessions of devices that never came back. Longer than a gateway's own (mqtt.session_expiry_s, 7 days).
 persistent_client_expiration 14d

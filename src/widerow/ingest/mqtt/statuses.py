@@ -66,7 +66,7 @@ class Statuses:
             self._counters.mqtt_retries.labels(error.code).inc(len(said))
             self._aside.put(self._flush, delay_s=_AGAIN_S)
         except Exception:  # trying that again would not help
-            log.exception("who is online was not stored, of %s devices", len(said))
+            log.exception("the online status of %s devices was not stored", len(said))
             self._waiting = {}
         else:
             self._waiting = {}

@@ -81,7 +81,7 @@ class Watch:
             except Unavailable:
                 away = True
             except Exception:  # it did answer
-                log.exception("the tenants could not be read; what is known of them is as old as the last minute's")
+                log.exception("the tenants could not be read; the last known ones stay in use")
             self._tell(away=away)
             with self._changed:
                 self._changed.wait_for(lambda: self._stopping or self.is_away, _EACH_S)
