@@ -18,7 +18,7 @@ from widerow.engine.memory import MemoryEngine
 from widerow.model.batch import Report
 from widerow.model.device import Device
 from widerow.model.errors import Rejected
-from widerow.model.series import Reply
+from widerow.model.series import NUMBER, Reply
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND, ManualClock, TimeSpan
 from widerow.query import fleet
@@ -53,7 +53,7 @@ def asked(
 
 
 def values(reply: Reply) -> Values:
-    """(group, if any, metric, aggregate, begin of the step) -> value."""
+    """(group, if any, metric, aggregate, kind, begin of the step) -> value."""
     series = reply.series
     columns = [column.to_list() for column in series.labels.values()]
     return dict(zip(zip(*columns, map(str, series.time_us.tolist()), strict=True), series.number.tolist(), strict=True))
@@ -85,17 +85,17 @@ def by_hand(site: Site, span: TimeSpan, step: str, tz: str, *, by_type: bool, on
         column = np.array(some)
         facts = {"count": len(some), "min": column.min(), "max": column.max(), "sum": column.sum(), "avg": column.mean()}
         facts |= {"stddev": column.std(), "devices": max(len(names) for names in devices[key].values())}
-        out |= {(*key[:-1], name, key[-1]): float(value) for name, value in facts.items()}
+        out |= {(*key[:-1], name, NUMBER, key[-1]): float(value) for name, value in facts.items()}
     return out
 
 
 def check(found: Values, want: Values) -> None:
     assert found.keys() == want.keys()
     for key, value in want.items():
-        if key[-2] in ("count", "min", "max", "devices"):
+        if key[-3] in ("count", "min", "max", "devices"):
             assert found[key] == value, key
         else:
-            assert found[key] == pytest.approx(value, rel=1e-6 if key[-2] == "stddev" else 1e-9, abs=1e-4), key
+            assert found[key] == pytest.approx(value, rel=1e-6 if key[-3] == "stddev" else 1e-9, abs=1e-4), key
 
 
 @settings(max_examples=40)
