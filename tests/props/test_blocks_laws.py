@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reference.blocks import Entry, columns_of, entries_of, winners
-from widerow.blocks.arrange import Values, of_batch, of_values, to_batch
+from widerow.blocks.arrange import Given, of_batch, of_values, to_batch
 from widerow.blocks.block import Block, Where, blocks_in, numbers_of
 from widerow.blocks.columns import CODED, Columns, Kind
 from widerow.blocks.layout import LIMIT, size_of
 from widerow.blocks.pack import pack, split
-from widerow.model.arrays import Floats
 from widerow.model.batch import Report, batch_of, reports_of
 from widerow.model.errors import TooLarge
 from widerow.model.names import Coded, Names
@@ -82,12 +81,12 @@ def test_long_columns_are_read_bit_for_bit_from_whatever_pages(counts: list[int]
     chance, n = np.random.default_rng(seed), sum(counts)
     device = Coded(Names.of(f"d{i}" for i in range(len(counts))), np.repeat(np.arange(len(counts), dtype=np.int32), counts))
     every = np.arange(n, dtype=np.int32)
-    values = [Values(kind.name, kind, every, draw(chance, n)) for kind, draw in LONG.items()]
-    decimals: Floats = np.round(np.cumsum(chance.normal(size=n)), 1).astype(np.float64)
+    values: list[Given] = [(kind.name, "", kind, every, draw(chance, n)) for kind, draw in LONG.items()]
+    decimals = np.round(np.cumsum(chance.normal(size=n)), 1).view(np.int64)
     texts = Coded(Names.of(["run", "stop", "fault"]), chance.integers(0, 3, n).astype(np.int32))
     sparse = every[chance.random(n) < 0.3]
-    values += [Values("decimals", Kind.NUMBER, every, decimals), Values("state", Kind.TEXT, every, texts)]
-    values += [Values("sparse", Kind.NUMBER, sparse, decimals[sparse])]
+    values += [("decimals", "", Kind.NUMBER, every, decimals), ("state", "", Kind.TEXT, every, texts)]
+    values += [("sparse", "", Kind.NUMBER, sparse, decimals[sparse])]
     columns = of_values(device, np.arange(n) * 1000, chance.integers(0, 3, n) * 1000, values)
     at, some = 0, [f"d{i}" for i in range(0, len(counts), 2)]
     for block in map(Block, pack(columns, dense=True)):
@@ -162,6 +161,13 @@ def test_a_report_that_no_block_can_hold_is_refused() -> None:
     columns = of_batch(batch_of([Report("press-7", 10**15, {"log": "x" * LIMIT}, {})]))
     with pytest.raises(TooLarge, match=r"the report of 'press-7' at 2001-09-09T01:46:40Z takes 262,"):
         pack(columns, dense=False)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_name_that_no_block_can_hold_is_refused(dense: bool) -> None:
+    columns = of_batch(batch_of([Report("d", time, {"x" * 70_000: 1.0}, {}) for time in range(5)]))
+    with pytest.raises(TooLarge):
+        pack(columns, dense=dense)
 
 
 @pytest.mark.parametrize("dense", [False, True])

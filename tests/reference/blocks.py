@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from widerow.blocks.arrange import Values, of_values
+from widerow.blocks.arrange import Given, of_values
 from widerow.blocks.columns import CODED, PLAIN, Columns, Kind
 from widerow.model.names import Coded, Names
 
@@ -28,15 +28,15 @@ def columns_of(entries: Iterable[Entry]) -> Columns:
     """The columns of values in any order."""
     entries = list(entries)
     rows = {row: i for i, row in enumerate(dict.fromkeys(entry[:3] for entry in entries))}
-    values = []
+    given: list[Given] = []
     for entry in entries:
         words: Coded | np.ndarray = np.array([entry.word if isinstance(entry.word, int) else 0], np.int64)
         if isinstance(entry.word, bytes):
             words = Coded(Names.of_bytes([entry.word]), np.zeros(1, np.int32))
         row = np.array([rows[entry[:3]]], np.int32)
-        values.append(Values(entry.name, entry.kind, row, words, entry.part))
+        given.append((entry.name, entry.part, entry.kind, row, words))
     times, versions = (np.array([row[i] for row in rows], np.int64) for i in (1, 2))
-    return of_values(Coded.of([row[0] for row in rows]), times, versions, values)
+    return of_values(Coded.of([row[0] for row in rows]), times, versions, given)
 
 
 def entries_of(columns: Columns) -> list[Entry]:

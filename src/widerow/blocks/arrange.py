@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from widerow.blocks.columns import CODED, NO_COLUMNS, PLAIN, Columns, Head, Kind, Picked, picked
-from widerow.model.arrays import Bytes, Codes, Floats, Ints, frozen, lengths
+from widerow.model.arrays import Bytes, Codes, Ints, frozen, lengths
 from widerow.model.batch import Batch, CellKind, Cells
 from widerow.model.combine import byte_order, concatenated, each_once
 from widerow.model.kernel import kernel
@@ -57,27 +57,13 @@ def arranged(loose: Loose) -> Columns:
     if groups < count:
         heads = _newest(heads, group[:count], groups)
     some = np.flatnonzero(lengths(offsets))
-    return Columns(
-        loose.devices.take(names[some]),
-        np.append(offsets[some], count),
-        time_us[:count],
-        version_us[:count],
-        loose.names.take(named),
-        heads,
-        texts,
-    )
+    devices, offsets = loose.devices.take(names[some]), np.append(offsets[some], count)
+    return Columns(devices, offsets, time_us[:count], version_us[:count], loose.names.take(named), heads, texts)
 
 
 @kernel
 def _order(
-    device: Codes,
-    time_us: Ints,
-    version_us: Ints,
-    offsets: Ints,
-    place: Codes,
-    times: Ints,
-    versions: Ints,
-    group: Codes,
+    device: Codes, time_us: Ints, version_us: Ints, offsets: Ints, place: Codes, times: Ints, versions: Ints, group: Codes
 ) -> tuple[int, int]:
     """The place of each row, and the rows in order. A group is the rows of a device and time. Numbers of rows and groups."""
     n, devices = len(device), len(offsets) - 1
@@ -132,7 +118,7 @@ def _heads(strands: dict[tuple[int, int, Kind], Strand], place: Codes, rank: Cod
             steps = rows[1:] - rows[:-1]
             least, order = int(steps.min(initial=1)), None
             if least < 0:
-                order = _sorted(rows, len(place))
+                order = np.argsort(rows, kind="stable")
                 rows = rows[order]
                 least = int((rows[1:] - rows[:-1]).min(initial=1))
             alike = shared.setdefault((len(rows), int(rows[0]), int(rows[-1])), [])
@@ -146,26 +132,6 @@ def _heads(strands: dict[tuple[int, int, Kind], Strand], place: Codes, rank: Cod
             values = text[values].astype(np.int64)
         out.append((Head(name, part, kind, rows, values if order is None else values[order]), twice))
     return out
-
-
-def _sorted(rows: Codes, size: int) -> Ints:
-    """Where rows are in their order, those of one row as they come."""
-    if 8 * len(rows) < size:
-        return np.argsort(rows, kind="stable")
-    order = np.empty(len(rows), np.int64)
-    _count_out(rows, np.zeros(size + 1, np.int64), order)
-    return order
-
-
-@kernel
-def _count_out(rows: Codes, starts: Ints, order: Ints) -> None:
-    for row in rows:
-        starts[row + 1] += 1
-    for k in range(1, len(starts)):
-        starts[k] += starts[k - 1]
-    for i in range(len(rows)):
-        order[starts[rows[i]]] = i
-        starts[rows[i]] += 1
 
 
 def _greatest_each(found: Sequence[tuple[Head, bool]], texts: Names) -> list[Head]:
@@ -280,41 +246,27 @@ def to_batch(columns: Columns) -> Batch:
             text[where] = head.values
         else:
             number[where] = head.values.view(np.float64) if head.kind == Kind.NUMBER else head.values
-    return Batch(
-        Coded(columns.devices, columns.device_rows()),
-        columns.time_us,
-        columns.version_us,
-        np.arange(len(columns), dtype=np.int32),
-        Cells(offsets, columns.names, name, kind, number, columns.texts, text),
-    )
+    device, position = Coded(columns.devices, columns.device_rows()), np.arange(len(columns), dtype=np.int32)
+    cells = Cells(offsets, columns.names, name, kind, number, columns.texts, text)
+    return Batch(device, columns.time_us, columns.version_us, position, cells)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Values:
-    """Values that are given to `of_values`: of one metric, or of one part of its rollups, in the given rows."""
-
-    name: str
-    kind: Kind
-    rows: Codes
-    values: Floats | Ints | Coded
-    part: str = ""
+Given = tuple[str, str, Kind, Codes, Ints | Coded]
+"""A name, the part of a rollup or "", a kind; the rows that have a value, and these: words, or texts."""
 
 
-def of_values(device: Coded, time_us: Ints, version_us: Ints, values: Sequence[Values]) -> Columns:
+def of_values(device: Coded, time_us: Ints, version_us: Ints, given: Sequence[Given]) -> Columns:
     """Rows of any kinds of values, rollups among them, as columns."""
     names: dict[str, int] = {}
     strands: dict[tuple[int, int, Kind], Strand] = {}
-    texts: list[Names] = []
+    texts: list[Names] = [NO_NAMES]
     base = 0
-    for some in values:
-        if isinstance(some.values, Coded):
-            words = some.values.codes.astype(np.int64) + base
-            base += len(some.values.names)
-            texts.append(some.values.names)
+    for name, part, kind, rows, values in given:
+        if isinstance(values, Coded):
+            texts.append(values.names)
+            words, base = values.codes.astype(np.int64) + base, base + len(values.names)
         else:
-            words = some.values.view(np.int64)
-        part = names.setdefault(some.part, len(names)) if some.part else PLAIN
-        key = names.setdefault(some.name, len(names)), part, some.kind
-        strands.setdefault(key, []).append((some.rows, words))
-    every = concatenated(texts) if texts else NO_NAMES
-    return arranged(Loose(device.names, device.codes, time_us, version_us, Names.of(names), strands, every))
+            words = values
+        key = names.setdefault(name, len(names)), names.setdefault(part, len(names)) if part else PLAIN, kind
+        strands.setdefault(key, []).append((rows, words))
+    return arranged(Loose(device.names, device.codes, time_us, version_us, Names.of(names), strands, concatenated(texts)))

@@ -6,6 +6,7 @@ Safe to share between threads.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,7 +15,7 @@ import numpy as np
 
 from widerow.blocks.columns import CODED, NO_COLUMNS, PLAIN, Columns, Head, Kind
 from widerow.blocks.dense_reader import Dense
-from widerow.blocks.layout import DENSE, QUICK, Header, header_of, size_at
+from widerow.blocks.layout import DENSE, HEADER_BYTES, QUICK, Header, header_of
 from widerow.blocks.quick import Quick
 from widerow.model.arrays import Flags, Floats, Ints
 from widerow.model.errors import Corrupt
@@ -68,15 +69,8 @@ class Block:
 
     def infos(self) -> list[Info]:
         """The columns of metrics and tags, in order."""
-        return [
-            Info(
-                self._names[column.name],
-                "" if column.part == PLAIN else self._names[column.part],
-                column.kind,
-                *self._body.describe(column),
-            )
-            for column in self._body.columns
-        ]
+        names = [*self._names, ""]  # the last is that of `PLAIN`
+        return [Info(names[c.name], names[c.part], c.kind, *self._body.describe(c)) for c in self._body.columns]
 
     def part(self, first: int, last: int) -> Columns:
         """All of the devices `first` to `last - 1`."""
@@ -123,26 +117,13 @@ class Block:
 
     def _ranges(self, devices: Sequence[str]) -> list[tuple[int, int]]:
         """Where these devices are, of those that are here; neighbours together."""
-        ranges: list[tuple[int, int]] = []
-        for place in self._places(devices):
-            if ranges and ranges[-1][1] == place:
-                ranges[-1] = ranges[-1][0], place + 1
-            else:
-                ranges.append((place, place + 1))
-        return ranges
-
-    def _places(self, devices: Sequence[str]) -> list[int]:
-        """Where these devices are, of those that are here."""
-        known = self.devices
-        places = set()
-        for device in devices:
-            name, low, high = device.encode(), 0, len(known)
-            while low < high:
-                middle = (low + high) // 2
-                low, high = (middle + 1, high) if known.bytes_at(middle) < name else (low, middle)
-            if low < len(known) and known.bytes_at(low) == name:
-                places.add(low)
-        return sorted(places)
+        wanted, known, ranges = sorted({device.encode() for device in devices}), self.devices, [(-1, -1)]
+        for device in wanted:
+            place = bisect_left(range(len(known)), device, key=known.bytes_at)
+            if place < len(known) and known.bytes_at(place) == device:
+                begin = ranges.pop()[0] if ranges[-1][1] == place else place
+                ranges.append((begin, place + 1))
+        return ranges[1:]
 
 
 def _matching(columns: Columns, where: Where) -> Flags:
@@ -163,6 +144,6 @@ def blocks_in(data: bytes) -> Iterator[Block]:
     """Blocks that stand one behind the other."""
     at = 0
     while at < len(data):
-        size = size_at(data, at)
+        size = max(HEADER_BYTES, int.from_bytes(data[at + 12 : at + 16], "little"))
         yield Block(data[at : at + size])
         at += size

@@ -127,15 +127,13 @@ class Columns:
             return rows[a:b], slice(a, b)
 
         a, b = int(np.searchsorted(self.offsets, first, "right")) - 1, int(np.searchsorted(self.offsets, last))
-        return Columns(
+        devices, offsets, rows = (
             self.devices.between(a, b),
-            np.clip(self.offsets[a : b + 1], first, last),
-            self.time_us[first - base : last - base],
-            self.version_us[first - base : last - base],
-            self.names,
-            picked(self.heads, pick),
-            self.texts,
+            self.offsets[a : b + 1].clip(first, last),
+            slice(first - base, last - base),
         )
+        heads = picked(self.heads, pick)
+        return Columns(devices, offsets, self.time_us[rows], self.version_us[rows], self.names, heads, self.texts)
 
     def matching(self, wanted: Flags) -> Columns:
         """The marked rows, with numbers from 0. The dictionaries of names and texts stay whole."""
@@ -150,15 +148,8 @@ class Columns:
 
         offsets = before[self.offsets - base]
         some = np.flatnonzero(lengths(offsets))
-        return Columns(
-            self.devices.take(some),
-            np.append(offsets[some], before[-1]),
-            self.time_us[wanted],
-            self.version_us[wanted],
-            self.names,
-            picked(self.heads, pick),
-            self.texts,
-        )
+        devices, offsets, heads = self.devices.take(some), np.append(offsets[some], before[-1]), picked(self.heads, pick)
+        return Columns(devices, offsets, self.time_us[wanted], self.version_us[wanted], self.names, heads, self.texts)
 
     def compacted(self) -> Columns:
         """The same with rows from 0 on, and with the names and texts alone that occur."""
@@ -170,13 +161,7 @@ class Columns:
             return self
         heads = picked(self.heads, lambda rows: (rows - np.int32(base) if base else rows, slice(None)))
         renamed = tuple(
-            Head(
-                int(name[h.name]),
-                PLAIN if h.part == PLAIN else int(name[h.part]),
-                h.kind,
-                h.rows,
-                text[h.values] if h.kind in CODED else h.values,
-            )
+            Head(int(name[h.name]), int(name[h.part]), h.kind, h.rows, text[h.values] if h.kind in CODED else h.values)
             for h in heads
         )
         return Columns(self.devices, self.offsets - base, self.time_us, self.version_us, names, renamed, texts)
@@ -189,7 +174,7 @@ def _used(names: Names, codes: list[Ints]) -> tuple[Names, Ints]:
         used[some] = True
     used = used[:-1]
     kept = names if used.all() else names.take(np.flatnonzero(used))
-    return kept, np.cumsum(used) - 1
+    return kept, np.append(np.cumsum(used) - 1, PLAIN)
 
 
 _NOTHING = np.zeros(0, np.int64)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Final
 from zlib import crc32
 
@@ -19,9 +20,17 @@ from widerow.blocks.layout import DENSE, closed, listed, squeezed
 from widerow.model.arrays import Ints, lengths
 from widerow.model.kernel import kernel
 
-CONSTANT, RUNS, PCO, SQUEEZED = 0, 1, 2, 3
-CODECS = ("constant", "runs", "pco", "squeezed")
-TEXTS, PRESENCES, TIMES, VERSIONS = -1, -2, -3, -4
+
+class Codec(IntEnum):
+    """How the values of a column are stored. Never renumber."""
+
+    CONSTANT = 0
+    RUNS = 1
+    PCO = 2
+    SQUEEZED = 3
+
+
+TEXTS, PRESENCES, TIMES, VERSIONS = FIRST = -1, -2, -3, -4
 """Instead of the names of the first four columns."""
 COLUMN = np.dtype("<i4,<i4,u1,u1,<u2,<u4,<u4,<u4,<i8,<i8")
 """Name, part, kind, codec, presence, pages, bytes of its meta, values, the least and the greatest value."""
@@ -52,7 +61,7 @@ class _Writer:
 
     def squeeze(self, name: int, values: int, plain: bytes) -> None:
         """A column that is no numbers."""
-        self._add((name, PLAIN, 0, SQUEEZED, EVERY_ROW), values, (0, 0), [(values, squeezed(plain))] if values else [])
+        self._add((name, PLAIN, 0, Codec.SQUEEZED, EVERY_ROW), values, (0, 0), [(values, squeezed(plain))] if values else [])
 
     def numbers(self, key: tuple[int, int, Kind], presence: int, values: Ints, sizes: Sequence[int]) -> None:
         """A column of numbers, on pages of these sizes if it is pcodec's."""
@@ -61,20 +70,20 @@ class _Writer:
         spread = extremes(values, kind)
         pages: list[tuple[int, bytes]] = []
         if len(changes) == 0:
-            codec, spread = CONSTANT, (int(values[0]), int(values[0]))
+            codec, spread = Codec.CONSTANT, (int(values[0]), int(values[0]))
         elif _LONG_RUNS * len(changes) < count:
             begins = np.concatenate([[0], changes + 1])
             long = np.diff(begins, append=count).astype("<u4")
             plain = struct.pack("<I", len(begins)) + long.tobytes() + values[begins].tobytes()
-            codec, pages = RUNS, [(count, squeezed(plain))]
+            codec, pages = Codec.RUNS, [(count, squeezed(plain))]
         elif count < _FEW:
-            codec, pages = SQUEEZED, [(count, squeezed(values.tobytes()))]
+            codec, pages = Codec.SQUEEZED, [(count, squeezed(values.tobytes()))]
         else:
             config = ChunkConfig(compression_level=_LEVEL, paging_spec=PagingSpec.exact_page_sizes(sizes))
             chunk = self._file.chunk_compressor(
                 values.view(TYPES[kind]) if kind in TYPES else values.astype(np.uint32), config
             )
-            codec, meta = PCO, chunk.write_meta()
+            codec, meta = Codec.PCO, chunk.write_meta()
             pages = [(size, chunk.write_page(i)) for i, size in enumerate(sizes)]
         self._add((*key, codec, presence), count, spread, pages, meta)
 

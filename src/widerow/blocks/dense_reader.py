@@ -14,24 +14,12 @@ import numpy as np
 from pcodec.wrapped import FileDecompressor
 
 from widerow.blocks.columns import CODED, KINDS, PLAIN, Columns, Head, Kind
-from widerow.blocks.dense import (
-    CODECS,
-    COLUMN,
-    CONSTANT,
-    EVERY_ROW,
-    PCO,
-    PRESENCES,
-    SQUEEZED,
-    TEXTS,
-    TIMES,
-    TYPES,
-    VERSIONS,
-)
+from widerow.blocks.dense import COLUMN, EVERY_ROW, FIRST, TYPES, Codec
 from widerow.blocks.layout import HEADER_BYTES, Header, Reader, offsets_of, unsqueezed
 from widerow.blocks.quick import rises
 from widerow.model.arrays import Bytes, Codes, Ints, lengths
 from widerow.model.errors import Corrupt
-from widerow.model.names import NO_NAMES, Names
+from widerow.model.names import NO_NAMES
 
 
 class Column(NamedTuple):
@@ -61,7 +49,7 @@ class Dense:
         lines = reader.array(COLUMN, columns).tolist()
         page_values, page_bytes, self._sums = reader.ints("<u4", 3 * pages).reshape(-1, 3).T
         self.offsets: Final = offsets_of(reader.ints("<u4", header.devices))
-        self._file, _ = _opened(reader.bytes(file_header))
+        self._file_header = reader.bytes(file_header)
         self._before: list[int] = offsets_of(page_values).tolist()
         """How many values are on the pages before each."""
         self._page_bytes = offsets_of(page_bytes) + HEADER_BYTES + header.directory
@@ -70,7 +58,7 @@ class Dense:
         if columns < 4:
             raise Corrupt("a block's list of columns is too short")
         for name, part, kind, codec, presence, count, meta, values, low, high in lines:
-            if kind >= len(KINDS) or codec > SQUEEZED or page + count > pages:
+            if kind >= len(KINDS) or codec > Codec.SQUEEZED or page + count > pages:
                 raise Corrupt("a block's list of columns cannot be")
             key = name, part, KINDS[kind], codec, presence, values, low, high
             found.append(Column(*key, reader.bytes(meta), page, page + count))
@@ -84,9 +72,9 @@ class Dense:
         self._chunks: dict[int, Any] = {}
         keys = [column[:3] for column in self.columns]
         wrong = [
-            [column[:5] for column in first[:2]] != [(name, PLAIN, 0, SQUEEZED, EVERY_ROW) for name in (TEXTS, PRESENCES)],
-            [column[:3] for column in first[2:]] != [(name, PLAIN, Kind.INTEGER) for name in (TIMES, VERSIONS)],
-            [column.presence for column in first[2:]] != [EVERY_ROW] * 2,
+            [column.name for column in first] != list(FIRST) or any(column.presence != EVERY_ROW for column in first),
+            any(column.codec != Codec.SQUEEZED for column in first[:2])
+            or any(column.kind != Kind.INTEGER for column in first[2:]),
             page != pages or len(self.columns) != header.heads or self._page_bytes[-1] != header.size,
             self.offsets[-1] != header.rows or lengths(self.offsets).min() < 1,
             sum(column.values for column in self.columns) != header.values or sorted(set(keys)) != keys,
@@ -100,17 +88,17 @@ class Dense:
         """Whether a column has the pages and values that it must have."""
         pages, codec = column.last_page - column.first_page, column.codec
         within = self._before[column.last_page] - self._before[column.first_page]
-        if column.name in (TEXTS, PRESENCES):
+        if column.name in FIRST[:2]:
             return pages == (column.values > 0) and within == column.values
         full = column.presence != EVERY_ROW or column.values == self._rows
-        paged = pages == (codec != CONSTANT) if codec != PCO else pages > 0
+        paged = pages == (codec != Codec.CONSTANT) if codec != Codec.PCO else pages > 0
         known = column.presence <= self._presences.values and 0 < column.values <= self._rows
-        return full and paged and known and within == (codec != CONSTANT) * column.values
+        return full and paged and known and within == (codec != Codec.CONSTANT) * column.values
 
     def describe(self, column: Column) -> tuple[str, int, int]:
         """Its codec, how many values it has, and its bytes without its line in the directory."""
         pages = int(self._page_bytes[column.last_page] - self._page_bytes[column.first_page])
-        return CODECS[column.codec], column.values, pages + len(column.meta)
+        return Codec(column.codec).name.lower(), column.values, pages + len(column.meta)
 
     def may_have(self, column: Column, low: float, high: float) -> bool:
         """False: no value of the column is a number between these."""
@@ -133,7 +121,10 @@ class Dense:
             if number in rows:
                 values = self._values(column, places[number])
                 heads.append(Head(column.name, column.part, column.kind, rows[number], values))
-        texts = self._read_texts() if any(head.kind in CODED for head in heads) else NO_NAMES
+        texts = NO_NAMES
+        if any(head.kind in CODED for head in heads):
+            plain = self._unsqueezed(self._texts)
+            texts = Reader(plain, 0, len(plain)).names("<u4", self._texts.values)
         if any(head.values.min() < 0 or head.values.max() >= len(texts) for head in heads if head.kind in CODED):
             raise Corrupt("a block's texts are not those of its values")
         times, versions = (self._values(column, spans) for column in (self._times, self._versions))
@@ -178,12 +169,12 @@ class Dense:
 
     def _values(self, column: Column, spans: Sequence[tuple[int, int]]) -> Ints:
         """The values between these places, as words."""
-        if column.codec == CONSTANT:
+        if column.codec == Codec.CONSTANT:
             return np.full(sum(b - a for a, b in spans), column.low, np.int64)
-        if column.codec == PCO:
+        if column.codec == Codec.PCO:
             return self._paged(column, spans)
         plain = self._unsqueezed(column)
-        if column.codec == SQUEEZED:
+        if column.codec == Codec.SQUEEZED:
             if len(plain) != 8 * column.values:
                 raise Corrupt("a block's values are more or fewer than it says")
             values = np.frombuffer(plain, "<i8")
@@ -208,7 +199,7 @@ class Dense:
                 begin, stop = self._before[mine : mine + 2]
                 pieces.append(decoded[at - begin : min(end, stop) - begin])
                 at, mine = stop, mine + 1
-        values = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        values = np.concatenate(pieces)  # a view would hold on to its page
         return values.view(np.int64) if column.kind in TYPES else values.astype(np.int64)
 
     def _decode(self, column: Column, page: int) -> Any:
@@ -219,8 +210,8 @@ class Dense:
         try:
             chunk = self._chunks.get(column.first_page)
             if chunk is None:
-                kind = "f64" if column.kind == Kind.NUMBER else "i64" if column.kind == Kind.INTEGER else "u32"
-                chunk, _ = self._file.chunk_decompressor(column.meta, kind)
+                kind = {Kind.NUMBER: "f64", Kind.INTEGER: "i64"}.get(column.kind, "u32")
+                chunk, _ = FileDecompressor.new(self._file_header)[0].chunk_decompressor(column.meta, kind)
                 self._chunks[column.first_page] = chunk
             progress, used = chunk.read_page_into(data, len(values), values)
         except BaseException as error:
@@ -240,21 +231,6 @@ class Dense:
 
     def _unsqueezed(self, column: Column) -> bytes:
         return unsqueezed(self._page(column.first_page))
-
-    def _read_texts(self) -> Names:
-        plain = self._unsqueezed(self._texts)
-        reader = Reader(plain, 0, len(plain))
-        texts = reader.names("<u4", self._texts.values)
-        reader.end()
-        return texts
-
-
-def _opened(header: bytes) -> tuple[Any, int]:
-    try:
-        found: tuple[Any, int] = FileDecompressor.new(header)
-    except RuntimeError as error:
-        raise Corrupt(f"a block's numbers cannot be read: {error}: was it written by a newer release?") from error
-    return found
 
 
 def _is_panic(error: BaseException) -> bool:

@@ -85,13 +85,6 @@ def header_of(data: bytes) -> Header:
     return head
 
 
-def size_at(data: bytes, at: int) -> int:
-    """How long the block is that begins there."""
-    if len(data) - at < HEADER_BYTES or data[at : at + 4] != MAGIC:
-        raise Corrupt(f"no block begins at byte {at}")
-    return Header(*_HEADER.unpack_from(data, at)[2:]).size
-
-
 class Reader:
     """Takes one piece after the other; a piece that is not there whole is `Corrupt`."""
 
@@ -147,13 +140,9 @@ def listed(names: Names, kind: str) -> bytes:
 
 def size_of(columns: Columns) -> int:
     """How many bytes the columns take without compression, about: a quick block of them is not larger."""
-    seen: set[int] = set()
     size = HEADER_BYTES + 8 + 16 * len(columns) + 4 * len(columns.devices)
-    for head in columns.heads:
-        size += 8 + (4 if head.kind in CODED else 8) * len(head.rows)
-        if id(head.rows) not in seen:
-            seen.add(id(head.rows))
-            size += 4 + 4 * len(head.rows)
+    size += sum(4 + 4 * len(rows) for rows in {id(head.rows): head.rows for head in columns.heads}.values())
+    size += sum(8 + (4 if head.kind in CODED else 8) * len(head.rows) for head in columns.heads)
     texts = (columns.devices, 2), (columns.names, 2), (columns.texts, 4)
     return size + sum(int(names.offsets[-1]) + extra * len(names) for names, extra in texts)
 

@@ -79,15 +79,9 @@ def _together(parts: Sequence[Columns], devices: Names, device: Sequence[Codes])
             strands.setdefault(key, []).append((moved[id(head.rows)], values))
         base += len(part)
         text += len(part.texts)
-    return Loose(
-        devices,
-        np.concatenate(device),
-        np.concatenate([part.time_us for part in parts]),
-        np.concatenate([part.version_us for part in parts]),
-        Names.of_bytes(list(names)),
-        strands,
-        concatenated([part.texts for part in parts]) if text else NO_NAMES,
-    )
+    times, versions = (np.concatenate([getattr(part, name) for part in parts]) for name in ("time_us", "version_us"))
+    texts = concatenated([part.texts for part in parts]) if text else NO_NAMES
+    return Loose(devices, np.concatenate(device), times, versions, Names.of_bytes(list(names)), strands, texts)
 
 
 def _without(columns: Columns, erased: Sequence[Erasure]) -> Columns:

@@ -71,7 +71,7 @@ def split(columns: Columns, limit: int) -> list[Columns]:
         return [piece] if rows else []
     if rows == 1:
         raise _too_large(piece, size, limit)
-    parts = min(rows, size // limit + 1)
+    parts = min(rows, max(2, size // limit + 1))
     cuts = [0]
     for k in range(1, parts):
         even = rows * k // parts

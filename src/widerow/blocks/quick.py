@@ -83,11 +83,7 @@ def decode_quick(data: bytes, header: Header) -> Columns:
     count, texts = reader.ints("<u4", 2).tolist()
     sizes = reader.ints("<u4", count).tolist()
     lines = reader.ints("<u2", 4 * header.heads).reshape(-1, 4).tolist()
-    if (
-        any(line[3] >= count for line in lines)
-        or any(line[2] >= len(KINDS) for line in lines)
-        or any(not 0 < size <= rows for size in sizes)
-    ):
+    if any(line[3] >= count or line[2] >= len(KINDS) for line in lines) or any(not 0 < size <= rows for size in sizes):
         raise Corrupt("a block's list of columns cannot be")
     spans = (header.first_us, header.last_us), (header.first_version_us, header.last_version_us)
     times, versions = (
@@ -97,41 +93,27 @@ def decode_quick(data: bytes, header: Header) -> Columns:
     counts = reader.ints("<u4", header.devices)
     narrow, every = "<u2" if rows <= _SMALL_ROWS else "<u4", np.arange(rows, dtype=np.int32)
     presences = [reader.ints(narrow, size).astype(np.int32) if size < rows else every for size in sizes]
-    devices = reader.names("<u2", header.devices)
-    names = reader.names("<u2", header.names)
-    found = Columns(
-        devices,
-        offsets_of(counts),
-        times,
-        versions,
-        names,
-        tuple(
-            Head(name, PLAIN if part == NO_PART else part, KINDS[kind], presences[place], some)
-            for (name, part, kind, place), some in zip(lines, values, strict=True)
-        ),
-        reader.names("<u4", texts),
+    devices, names, known = (
+        reader.names(kind, number) for kind, number in (("<u2", header.devices), ("<u2", header.names), ("<u4", texts))
+    )
+    heads = tuple(
+        Head(name, PLAIN if part == NO_PART else part, KINDS[kind], presences[place], some)
+        for (name, part, kind, place), some in zip(lines, values, strict=True)
     )
     reader.end()
-    return checked(found, header)
+    return _checked(Columns(devices, offsets_of(counts), times, versions, names, heads, known), header)
 
 
-def checked(columns: Columns, header: Header) -> Columns:
+def _checked(columns: Columns, header: Header) -> Columns:
     """The columns, if they keep the rules of columns and agree with the header."""
+    heads, names = columns.heads, len(columns.names)
     wrong = [
-        not rises(head.rows) or head.rows[0] < 0 or head.rows[-1] >= len(columns)
-        for head in {id(head.rows): head for head in columns.heads}.values()
+        not rises(columns.offsets) or columns.offsets[-1] != len(columns) or columns.count != header.values,
+        any(not rises(rows) or rows[-1] >= len(columns) for rows in {id(head.rows): head.rows for head in heads}.values()),
+        any(max(head.name, head.part) >= names for head in heads) or any(a.key >= b.key for a, b in pairwise(heads)),
+        any(head.values.max() >= len(columns.texts) for head in heads if head.kind in CODED),
     ]
-    limits = len(columns.names), len(columns.names), len(KINDS)
-    keys = [head.key for head in columns.heads]
-    wrong += [any(number >= limit for number, limit in zip(key, limits, strict=True)) for key in keys]
-    wrong += [a >= b for a, b in pairwise(keys)]
-    wrong += [
-        bool(head.values.min() < 0 or head.values.max() >= len(columns.texts))
-        for head in columns.heads
-        if head.kind in CODED
-    ]
-    counts = lengths(columns.offsets)
-    if any(wrong) or counts.min(initial=1) < 1 or columns.offsets[-1] != len(columns) or columns.count != header.values:
+    if any(wrong):
         raise Corrupt("a block's columns cannot be")
     return columns
 
