@@ -13,6 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from widerow.admit.controls import What
+from widerow.blocks.arrange import of_batch
+from widerow.blocks.block import Block
+from widerow.blocks.merge import merge
+from widerow.blocks.pack import pack
 from widerow.catalog.match import Match
 from widerow.codec import json as json_codec
 from widerow.codec import line as line_codec
@@ -53,6 +57,7 @@ def warm_up() -> None:
     json_codec.warm_up()
     partitions_of("warm", Names.of(("d1", "d2")), 2)
     mqtt_codec.warm_up()
+    _pack_blocks()
     with tempfile.TemporaryDirectory(prefix="widerow-warm-") as folder:
         config = Config(
             store=Store(url=f"rocksdb:{Path(folder) / 'store'}", cache_mib=8, write_buffer_mib=16, reserve_mib=0)
@@ -69,6 +74,14 @@ def warm_up() -> None:
             _ask_usage(service, tenant)
             service.delete_device(tenant, "d1")
             service.house.purge()
+
+
+def _pack_blocks() -> None:
+    """So many devices that their names are ordered by a kernel, one of them with times in disorder."""
+    reports = [Report(f"d{i % 300}", -i, {"x": float(i), "s": "text"}, {"site": "a"}, 1000) for i in range(301)]
+    columns = of_batch(batch_of(reports))
+    for dense in (False, True):
+        list(merge([columns, *[Block(block) for block in pack(columns, dense=dense)]]))
 
 
 def _write(service: Service, tenant: Tenant) -> None:

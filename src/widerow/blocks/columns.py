@@ -155,10 +155,10 @@ class Columns:
         """The same with rows from 0 on, and with the names and texts alone that occur."""
         base = self.first_row
         codes = {h.name for h in self.heads} | {h.part for h in self.heads}
-        names, name = _used(self.names, [np.array(sorted(codes), np.int64)])
         texts, text = _used(self.texts, [h.values for h in self.heads if h.kind in CODED])
-        if base == 0 and names is self.names and texts is self.texts:
+        if base == 0 and len(codes - {PLAIN}) == len(self.names) and texts is self.texts:
             return self
+        names, name = _used(self.names, [np.array(sorted(codes), np.int64)])
         heads = picked(self.heads, lambda rows: (rows - np.int32(base) if base else rows, slice(None)))
         renamed = tuple(
             Head(int(name[h.name]), int(name[h.part]), h.kind, h.rows, text[h.values] if h.kind in CODED else h.values)

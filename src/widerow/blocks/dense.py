@@ -16,7 +16,7 @@ from pcodec import ChunkConfig, PagingSpec
 from pcodec.wrapped import FileCompressor
 
 from widerow.blocks.columns import PLAIN, Columns, Kind
-from widerow.blocks.layout import DENSE, closed, listed, squeezed
+from widerow.blocks.layout import DENSE, U2, U4, closed, listed, squeezed
 from widerow.model.arrays import Ints, lengths
 from widerow.model.kernel import kernel
 
@@ -73,7 +73,7 @@ class _Writer:
             codec, spread = Codec.CONSTANT, (int(values[0]), int(values[0]))
         elif _LONG_RUNS * len(changes) < count:
             begins = np.concatenate([[0], changes + 1])
-            long = np.diff(begins, append=count).astype("<u4")
+            long = np.diff(begins, append=count).astype(U4)
             plain = struct.pack("<I", len(begins)) + long.tobytes() + values[begins].tobytes()
             codec, pages = Codec.RUNS, [(count, squeezed(plain))]
         elif count < _FEW:
@@ -134,7 +134,7 @@ def encode_dense(columns: Columns, level: int) -> bytes:
     """A block of columns as `Columns.compacted` makes them. It may be larger than a block may be."""
     writer = _Writer()
     rows, texts = len(columns), columns.texts
-    writer.squeeze(TEXTS, len(texts), listed(texts, "<u4"))
+    writer.squeeze(TEXTS, len(texts), listed(texts, U4))
     presences = {id(head.rows): head.rows for head in columns.heads if len(head.rows) < rows}
     marks = np.zeros((len(presences), rows), np.bool_)
     for mine, present in zip(marks, presences.values(), strict=True):
@@ -152,11 +152,11 @@ def encode_dense(columns: Columns, level: int) -> bytes:
     plain = [
         struct.pack("<III", len(writer.lines), len(pages), len(writer.file_header)),
         np.array(writer.lines, COLUMN).tobytes(),
-        np.array(pages, "<u4").tobytes(),
-        lengths(columns.offsets).astype("<u4").tobytes(),
+        np.array(pages, U4).tobytes(),
+        lengths(columns.offsets).astype(U4).tobytes(),
         writer.file_header,
         *writer.metas,
-        listed(columns.devices, "<u2"),
-        listed(columns.names, "<u2"),
+        listed(columns.devices, U2),
+        listed(columns.names, U2),
     ]
     return closed(columns, DENSE, level, squeezed(b"".join(plain)), [page for _, page in writer.pages])

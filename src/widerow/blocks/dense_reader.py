@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -15,11 +16,14 @@ from pcodec.wrapped import FileDecompressor
 
 from widerow.blocks.columns import CODED, KINDS, PLAIN, Columns, Head, Kind
 from widerow.blocks.dense import COLUMN, EVERY_ROW, FIRST, TYPES, Codec
-from widerow.blocks.layout import HEADER_BYTES, Header, Reader, offsets_of, unsqueezed
+from widerow.blocks.layout import HEADER_BYTES, I8, U2, U4, Header, Reader, offsets_of, unsqueezed
 from widerow.blocks.quick import rises
 from widerow.model.arrays import Bytes, Codes, Ints, lengths
 from widerow.model.errors import Corrupt
 from widerow.model.names import NO_NAMES
+
+_FIELDS = COLUMN.names or ()
+_PCO_TYPES: Final = {Kind.NUMBER: "f64", Kind.INTEGER: "i64"}
 
 
 class Column(NamedTuple):
@@ -45,55 +49,46 @@ class Dense:
         self._data, self._rows = data, header.rows
         plain = unsqueezed(data[HEADER_BYTES : HEADER_BYTES + header.directory])
         reader = Reader(plain, 0, len(plain))
-        columns, pages, file_header = reader.ints("<u4", 3).tolist()
-        lines = reader.array(COLUMN, columns).tolist()
-        page_values, page_bytes, self._sums = reader.ints("<u4", 3 * pages).reshape(-1, 3).T
-        self.offsets: Final = offsets_of(reader.ints("<u4", header.devices))
+        columns, pages, file_header = reader.ints(U4, 3).tolist()
+        lines = reader.array(COLUMN, columns)
+        page_values, page_bytes, self._sums = reader.ints(U4, 3 * pages).reshape(-1, 3).T
+        self.offsets: Final = offsets_of(reader.ints(U4, header.devices))
         self._file_header = reader.bytes(file_header)
+        fields = [lines[field].astype(np.int64) for field in _FIELDS]
+        name, part, kind, codec, presence, paged, meta, values = fields[:8]
+        last, metas = np.cumsum(paged), offsets_of(meta).tolist()
         self._before: list[int] = offsets_of(page_values).tolist()
         """How many values are on the pages before each."""
         self._page_bytes = offsets_of(page_bytes) + HEADER_BYTES + header.directory
-        found: list[Column] = []
-        page = 0
-        if columns < 4:
-            raise Corrupt("a block's list of columns is too short")
-        for name, part, kind, codec, presence, count, meta, values, low, high in lines:
-            if kind >= len(KINDS) or codec > Codec.SQUEEZED or page + count > pages:
-                raise Corrupt("a block's list of columns cannot be")
-            key = name, part, KINDS[kind], codec, presence, values, low, high
-            found.append(Column(*key, reader.bytes(meta), page, page + count))
-            page += count
-        self.devices: Final = reader.names("<u2", header.devices)
-        self.names: Final = reader.names("<u2", header.names)
+        every_meta = reader.bytes(metas[-1])
+        self.devices: Final = reader.names(U2, header.devices)
+        self.names: Final = reader.names(U2, header.names)
         reader.end()
-        self._texts, self._presences, self._times, self._versions = first = found[:4]
+        if columns < len(FIRST) or last[-1] != pages or kind.max() >= len(KINDS) or codec.max() > Codec.SQUEEZED:
+            raise Corrupt("a block's list of columns cannot be")
+        before, empty, rest = np.array(self._before), codec == Codec.CONSTANT, presence[2:]
+        right = before[last] - before[last - paged] == values * ~empty
+        right &= np.where(codec == Codec.PCO, paged > 0, paged == (values > 0) & ~empty)
+        right[2:] &= (values[2:] > 0) & np.where(rest > 0, values[2:] <= header.rows, values[2:] == header.rows)
+        right[4:] &= (name[4:] >= 0) & (name[4:] < len(self.names)) & (part[4:] >= PLAIN) & (part[4:] < len(self.names))
+        keys = list(zip(name[4:].tolist(), part[4:].tolist(), kind[4:].tolist(), strict=True))
+        rules = [
+            right.all() and presence.max() <= values[1] and not presence[:4].any() and name[:4].tolist() == list(FIRST),
+            codec[:2].tolist() == [Codec.SQUEEZED] * 2 and kind[2:4].tolist() == [Kind.INTEGER] * 2,
+            len(keys) == header.heads and all(a < b for a, b in pairwise(keys)) and values[4:].sum() == header.values,
+            self._page_bytes[-1] == header.size and self.offsets[-1] == header.rows and rises(self.offsets),
+        ]
+        if not all(rules):
+            raise Corrupt("a block's directory cannot be")
+        self._presence, self._counts = rest[rest > 0] - 1, values[2:][rest > 0]
+        parts = [every_meta[a:b] for a, b in pairwise(metas)]
+        kinds = [KINDS[number] for number in kind.tolist()]
+        of = [field.tolist() for field in (name, part, codec, presence, values, *fields[8:], last - paged, last)]
+        found = [Column(*column) for column in zip(*of[:2], kinds, *of[2:7], parts, *of[7:], strict=True)]
+        self._texts, self._presences, self._times, self._versions = found[:4]
         self.columns: Final = found[4:]
         self._marks: Bytes | None = None
         self._chunks: dict[int, Any] = {}
-        keys = [column[:3] for column in self.columns]
-        wrong = [
-            [column.name for column in first] != list(FIRST) or any(column.presence != EVERY_ROW for column in first),
-            any(column.codec != Codec.SQUEEZED for column in first[:2])
-            or any(column.kind != Kind.INTEGER for column in first[2:]),
-            page != pages or len(self.columns) != header.heads or self._page_bytes[-1] != header.size,
-            self.offsets[-1] != header.rows or lengths(self.offsets).min() < 1,
-            sum(column.values for column in self.columns) != header.values or sorted(set(keys)) != keys,
-            any(min(key) < PLAIN or key[0] < 0 or max(key[:2]) >= len(self.names) for key in keys),
-            any(not self._agrees(column) for column in found),
-        ]
-        if any(wrong):
-            raise Corrupt("a block's directory cannot be")
-
-    def _agrees(self, column: Column) -> bool:
-        """Whether a column has the pages and values that it must have."""
-        pages, codec = column.last_page - column.first_page, column.codec
-        within = self._before[column.last_page] - self._before[column.first_page]
-        if column.name in FIRST[:2]:
-            return pages == (column.values > 0) and within == column.values
-        full = column.presence != EVERY_ROW or column.values == self._rows
-        paged = pages == (codec != Codec.CONSTANT) if codec != Codec.PCO else pages > 0
-        known = column.presence <= self._presences.values and 0 < column.values <= self._rows
-        return full and paged and known and within == (codec != Codec.CONSTANT) * column.values
 
     def describe(self, column: Column) -> tuple[str, int, int]:
         """Its codec, how many values it has, and its bytes without its line in the directory."""
@@ -124,7 +119,7 @@ class Dense:
         texts = NO_NAMES
         if any(head.kind in CODED for head in heads):
             plain = self._unsqueezed(self._texts)
-            texts = Reader(plain, 0, len(plain)).names("<u4", self._texts.values)
+            texts = Reader(plain, 0, len(plain)).names(U4, self._texts.values)
         if any(head.values.min() < 0 or head.values.max() >= len(texts) for head in heads if head.kind in CODED):
             raise Corrupt("a block's texts are not those of its values")
         times, versions = (self._values(column, spans) for column in (self._times, self._versions))
@@ -145,8 +140,7 @@ class Dense:
             if len(bits) != shape[0] * shape[1]:
                 raise Corrupt("a block's lists of rows cannot be")
             self._marks = bits.reshape(shape)
-            counts = self._marked(self._rows)
-            if any(column.values != counts[column.presence - 1] for column in self.columns if column.presence != EVERY_ROW):
+            if (self._marked(self._rows)[self._presence] != self._counts).any():
                 raise Corrupt("a block's lists of rows are not those of its values")
         return self._marks
 
@@ -177,11 +171,11 @@ class Dense:
         if column.codec == Codec.SQUEEZED:
             if len(plain) != 8 * column.values:
                 raise Corrupt("a block's values are more or fewer than it says")
-            values = np.frombuffer(plain, "<i8")
+            values = np.frombuffer(plain, I8)
             return np.concatenate([values[a:b] for a, b in spans])
         reader = Reader(plain, 0, len(plain))
-        count = int(reader.ints("<u4", 1)[0])
-        ends, words = np.cumsum(reader.ints("<u4", count)), reader.ints("<i8", count)
+        count = int(reader.ints(U4, 1)[0])
+        ends, words = np.cumsum(reader.ints(U4, count)), reader.ints(I8, count)
         reader.end()
         if not rises(ends) or ends[-1] != column.values:
             raise Corrupt("a block's runs are more or fewer than it says")
@@ -210,8 +204,8 @@ class Dense:
         try:
             chunk = self._chunks.get(column.first_page)
             if chunk is None:
-                kind = {Kind.NUMBER: "f64", Kind.INTEGER: "i64"}.get(column.kind, "u32")
-                chunk, _ = FileDecompressor.new(self._file_header)[0].chunk_decompressor(column.meta, kind)
+                file, _ = FileDecompressor.new(self._file_header)
+                chunk, _ = file.chunk_decompressor(column.meta, _PCO_TYPES.get(column.kind, "u32"))
                 self._chunks[column.first_page] = chunk
             progress, used = chunk.read_page_into(data, len(values), values)
         except BaseException as error:

@@ -26,6 +26,7 @@ LIMIT = 256 << 10
 """A block is not larger."""
 MAX_PLAIN = 64 << 20
 """Its columns take no more in memory."""
+U2, U4, I8 = np.dtype("<u2"), np.dtype("<u4"), np.dtype("<i8")
 _HEADER = struct.Struct("<4sBBHIIIIIIIIqqqq")
 HEADER_BYTES = _HEADER.size
 _CHECKED_FROM = 12
@@ -56,21 +57,27 @@ def closed(columns: Columns, encoding: int, level: int, directory: bytes, pages:
     """A block of columns that stand in its directory and pages."""
     size = HEADER_BYTES + len(directory) + sum(map(len, pages))
     counts = len(columns.devices), len(columns), len(columns.names), len(columns.heads), columns.count
-    times, versions = columns.time_us, columns.version_us
-    spans = (times.min(), times.max(), versions.min(), versions.max()) if len(columns) else (0, 0, 0, 0)
-    fields = MAGIC, VERSION, encoding, level, 0, size, len(directory), *counts, *map(int, spans)
+    fields = MAGIC, VERSION, encoding, level, 0, size, len(directory), *counts, *ends_of(columns)
     head = _HEADER.pack(*fields)
     checksum = crc32(directory, crc32(head[_CHECKED_FROM:], crc32(head[: _CHECKED_FROM - 4])))
     return b"".join([head[: _CHECKED_FROM - 4], struct.pack("<I", checksum), head[_CHECKED_FROM:], directory, *pages])
 
 
+def ends_of(columns: Columns) -> tuple[int, int, int, int]:
+    """The first and the last time, the first and the last version."""
+    times, versions = columns.time_us, columns.version_us
+    if len(columns) == 1:
+        return int(times[0]), int(times[0]), int(versions[0]), int(versions[0])
+    return int(times.min()), int(times.max()), int(versions.min()), int(versions.max())
+
+
 def header_of(data: bytes) -> Header:
     """The header, and with it the directory, checked."""
+    if data[:4] != MAGIC:
+        raise Corrupt("this is no block")
     if len(data) < HEADER_BYTES:
         raise Corrupt(f"a block of {len(data)} bytes is cut short")
-    magic, version, *fields = _HEADER.unpack_from(data)
-    if magic != MAGIC:
-        raise Corrupt("this is no block")
+    _, version, *fields = _HEADER.unpack_from(data)
     if version != VERSION:
         raise Corrupt(f"a block of format {version}: was it written by a newer release?")
     head = Header(*fields)
@@ -91,14 +98,13 @@ class Reader:
     def __init__(self, data: bytes, at: int, stop: int) -> None:
         self._data, self._at, self._stop = data, at, stop
 
-    def array(self, kind: str | np.dtype[np.void], count: int) -> Any:
+    def array(self, kind: np.dtype[Any], count: int) -> Any:
         """A view of numbers; a copy where they do not stand at a multiple of their size."""
-        dtype = np.dtype(kind)
-        begin = self._skip(dtype.itemsize * count)
-        found = np.frombuffer(self._data, dtype, count, begin)
-        return found if found.flags.aligned or dtype.names else found.copy()
+        begin = self._skip(kind.itemsize * count)
+        found = np.frombuffer(self._data, kind, count, begin)
+        return found if found.flags.aligned or kind.names else found.copy()
 
-    def ints(self, kind: str, count: int) -> Ints:
+    def ints(self, kind: np.dtype[Any], count: int) -> Ints:
         """Numbers of any width as whole words."""
         found: Ints = self.array(kind, count).astype(np.int64, copy=False)
         return found
@@ -107,7 +113,7 @@ class Reader:
         begin = self._skip(size)
         return self._data[begin : begin + size]
 
-    def names(self, kind: str, count: int) -> Names:
+    def names(self, kind: np.dtype[Any], count: int) -> Names:
         """Texts, their sizes before them: see `listed`."""
         offsets = offsets_of(self.ints(kind, count))
         begin = self._skip(int(offsets[-1]))
@@ -133,7 +139,7 @@ def offsets_of(sizes: Ints) -> Ints:
     return offsets
 
 
-def listed(names: Names, kind: str) -> bytes:
+def listed(names: Names, kind: np.dtype[Any]) -> bytes:
     """The sizes of texts, then the texts."""
     return lengths(names.offsets).astype(kind).tobytes() + names.data[names.offsets[0] : names.offsets[-1]].tobytes()
 

@@ -81,7 +81,11 @@ def split(columns: Columns, limit: int) -> list[Columns]:
 
 
 def _longest(piece: Columns) -> int:
-    return max(int(lengths(names.offsets).max(initial=0)) for names in (piece.devices, piece.names))
+    """Of the names; where all of them together are shorter than one may be, as long as these."""
+    every = [int(names.offsets[-1]) for names in (piece.devices, piece.names)]
+    if max(every) > MOST_NAME:
+        every = [int(lengths(names.offsets).max()) for names in (piece.devices, piece.names)]
+    return max(every)
 
 
 def _too_large(piece: Columns, size: int, limit: int) -> TooLarge:

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from widerow.blocks.columns import CODED, KINDS, PLAIN, Columns, Head
-from widerow.blocks.layout import HEADER_BYTES, QUICK, Header, Reader, closed, listed, offsets_of
+from widerow.blocks.layout import HEADER_BYTES, I8, QUICK, U2, U4, Header, Reader, closed, ends_of, listed, offsets_of
 from widerow.model.arrays import Codes, Ints, lengths
 from widerow.model.errors import Corrupt
 
@@ -31,19 +31,20 @@ def encode_quick(columns: Columns, level: int) -> bytes:
             place[id(head.rows)] = len(presences)
             presences.append(head.rows)
         lines += (head.name, head.part & NO_PART, head.kind, place[id(head.rows)])
-    narrow = "<u2" if rows <= _SMALL_ROWS else "<u4"
+    narrow = U2 if rows <= _SMALL_ROWS else U4
     times, versions = columns.time_us, columns.version_us
+    first, last, first_version, last_version = ends_of(columns)
     pieces = [
         struct.pack(f"<2I{len(presences)}I", len(presences), len(columns.texts), *map(len, presences)),
         struct.pack(f"<{len(lines)}H", *lines),
-        times.tobytes() if times.min() != times.max() else b"",
-        versions.tobytes() if versions.min() != versions.max() else b"",
-        *[(h.values.astype("<u4") if h.kind in CODED else h.values).tobytes() for h in columns.heads],
-        lengths(columns.offsets).astype("<u4").tobytes(),
+        times.tobytes() if first != last else b"",
+        versions.tobytes() if first_version != last_version else b"",
+        *[(h.values.astype(U4) if h.kind in CODED else h.values).tobytes() for h in columns.heads],
+        lengths(columns.offsets).astype(U4).tobytes(),
         *[present.astype(narrow).tobytes() for present in presences if len(present) < rows],
-        listed(columns.devices, "<u2"),
-        listed(columns.names, "<u2"),
-        listed(columns.texts, "<u4"),
+        listed(columns.devices, U2),
+        listed(columns.names, U2),
+        listed(columns.texts, U4),
     ]
     return closed(columns, QUICK, level, b"".join(pieces))
 
@@ -80,21 +81,19 @@ def decode_quick(data: bytes, header: Header) -> Columns:
     """The columns, whose arrays are the block's own where they can be. `Corrupt`: they break a rule of columns."""
     reader = Reader(data, HEADER_BYTES, HEADER_BYTES + header.directory)
     rows = header.rows
-    count, texts = reader.ints("<u4", 2).tolist()
-    sizes = reader.ints("<u4", count).tolist()
-    lines = reader.ints("<u2", 4 * header.heads).reshape(-1, 4).tolist()
+    count, texts = reader.ints(U4, 2).tolist()
+    sizes = reader.ints(U4, count).tolist()
+    lines = reader.ints(U2, 4 * header.heads).reshape(-1, 4).tolist()
     if any(line[3] >= count or line[2] >= len(KINDS) for line in lines) or any(not 0 < size <= rows for size in sizes):
         raise Corrupt("a block's list of columns cannot be")
     spans = (header.first_us, header.last_us), (header.first_version_us, header.last_version_us)
-    times, versions = (
-        reader.ints("<i8", rows) if first != last else np.full(rows, first, np.int64) for first, last in spans
-    )
-    values = [reader.ints("<u4" if line[2] in CODED else "<i8", sizes[line[3]]) for line in lines]
-    counts = reader.ints("<u4", header.devices)
-    narrow, every = "<u2" if rows <= _SMALL_ROWS else "<u4", np.arange(rows, dtype=np.int32)
+    times, versions = (reader.ints(I8, rows) if first != last else np.full(rows, first, np.int64) for first, last in spans)
+    values = [reader.ints(U4 if line[2] in CODED else I8, sizes[line[3]]) for line in lines]
+    counts = reader.ints(U4, header.devices)
+    narrow, every = U2 if rows <= _SMALL_ROWS else U4, np.arange(rows, dtype=np.int32)
     presences = [reader.ints(narrow, size).astype(np.int32) if size < rows else every for size in sizes]
     devices, names, known = (
-        reader.names(kind, number) for kind, number in (("<u2", header.devices), ("<u2", header.names), ("<u4", texts))
+        reader.names(kind, number) for kind, number in ((U2, header.devices), (U2, header.names), (U4, texts))
     )
     heads = tuple(
         Head(name, PLAIN if part == NO_PART else part, KINDS[kind], presences[place], some)

@@ -17,6 +17,7 @@ from widerow.cli import (
     api_server,
     audit,
     backup,
+    blocks,
     deadletters,
     demo,
     device,
@@ -79,6 +80,7 @@ hot.add_to(app)
 app.add_typer(deadletters.app, name="deadletters")
 app.add_typer(mqtt.app, name="mqtt")
 app.add_typer(schema.app, name="schema")
+app.add_typer(blocks.app, name="blocks")
 migrate.add_to(app)
 backup.add_to(app)
 verify.add_to(app)
