@@ -139,15 +139,12 @@ def _greatest_each(found: Sequence[tuple[Head, bool]], texts: Names) -> list[Hea
     heads: list[Head] = []
     rank: Codes | None = None
     for head, twice in found:
-        if not twice:
-            heads.append(head)
-            continue
-        if head.kind in CODED and rank is None:
-            rank = byte_order(texts)[1]
-        bits = head.values.view(np.uint64) if rank is None or head.kind not in CODED else rank[head.values]
-        where = np.lexsort((bits, head.rows))
-        where = where[np.append(head.rows[1:] != head.rows[:-1], True)]
-        heads.append(Head(*head.key, head.rows[where], head.values[where]))
+        if twice:
+            rank = byte_order(texts)[1] if rank is None and head.kind in CODED else rank
+            bits = head.values.view(np.uint64) if rank is None or head.kind not in CODED else rank[head.values]
+            where = np.lexsort((bits, head.rows))[np.append(head.rows[1:] != head.rows[:-1], True)]
+            head = Head(*head.key, head.rows[where], head.values[where])  # noqa: PLW2901
+        heads.append(head)
     kinds: dict[tuple[int, int], list[Head]] = {}
     for head in reversed(heads):
         if head.kind != Kind.TAG:
@@ -155,12 +152,10 @@ def _greatest_each(found: Sequence[tuple[Head, bool]], texts: Names) -> list[Hea
     lesser = {greater[i].key: greater[:i] for greater in kinds.values() for i in range(1, len(greater))}
     out = []
     for head in heads:
-        if head.key not in lesser:
-            out.append(head)
-            continue
-        free = ~np.isin(head.rows, np.concatenate([greater.rows for greater in lesser[head.key]]))
-        if free.any():
-            out.append(Head(*head.key, head.rows[free], head.values[free]))
+        taken = [greater.rows for greater in lesser.get(head.key, ())]
+        free = ~np.isin(head.rows, np.concatenate(taken)) if taken else None
+        if free is None or free.any():
+            out.append(head if free is None else Head(*head.key, head.rows[free], head.values[free]))
     return out
 
 

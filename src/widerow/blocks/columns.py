@@ -159,12 +159,16 @@ class Columns:
         if base == 0 and len(codes - {PLAIN}) == len(self.names) and texts is self.texts:
             return self
         names, name = _used(self.names, [np.array(sorted(codes), np.int64)])
-        heads = picked(self.heads, lambda rows: (rows - np.int32(base) if base else rows, slice(None)))
-        renamed = tuple(
-            Head(int(name[h.name]), int(name[h.part]), h.kind, h.rows, text[h.values] if h.kind in CODED else h.values)
+        heads = picked(self.heads, lambda rows: (rows - np.int32(base), slice(None))) if base else self.heads
+        new = {
+            h.key: Head(
+                int(name[h.name]), int(name[h.part]), h.kind, h.rows, text[h.values] if h.kind in CODED else h.values
+            )
             for h in heads
-        )
-        return Columns(self.devices, self.offsets - base, self.time_us, self.version_us, names, renamed, texts)
+            if h.kind in CODED or names is not self.names
+        }
+        heads = tuple(new.get(h.key, h) for h in heads)
+        return Columns(self.devices, self.offsets - base, self.time_us, self.version_us, names, heads, texts)
 
 
 def _used(names: Names, codes: list[Ints]) -> tuple[Names, Ints]:

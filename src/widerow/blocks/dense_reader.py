@@ -175,12 +175,18 @@ class Dense:
             return np.concatenate([values[a:b] for a, b in spans])
         reader = Reader(plain, 0, len(plain))
         count = int(reader.ints(U4, 1)[0])
-        ends, words = np.cumsum(reader.ints(U4, count)), reader.ints(I8, count)
+        ends, words = reader.ints(U4, count).cumsum(), reader.ints(I8, count)
         reader.end()
         if not rises(ends) or ends[-1] != column.values:
             raise Corrupt("a block's runs are more or fewer than it says")
-        edges = [np.clip(ends, a, b) - a for a, b in spans]
-        return np.concatenate([np.repeat(words, np.diff(edge, prepend=0)) for edge in edges])
+        pieces = []
+        for a, b in spans:
+            runs = slice(int(ends.searchsorted(a, "right")), int(ends.searchsorted(b)) + (a < b))
+            edges = np.minimum(ends[runs], b)
+            edges[1:] -= edges[:-1].copy()
+            edges[:1] -= a
+            pieces.append(words[runs].repeat(edges))
+        return np.concatenate(pieces)
 
     def _paged(self, column: Column, spans: Sequence[tuple[int, int]]) -> Ints:
         base, pieces, page = self._before[column.first_page], [], -1
