@@ -15,7 +15,7 @@ from widerow.server.schemas import SCHEMAS
 from widerow.server.table import Route
 from widerow.server.write import WriteKind
 
-DOCUMENT = document(ROUTES)
+DOCUMENT = document(ROUTES, 1_794_729_600_000_000)
 OPERATIONS = [(route, DOCUMENT["paths"][route.path][route.method.lower()]) for route in ROUTES]
 
 

@@ -31,12 +31,12 @@ ERRORS = {
 _RETRY = {"Retry-After": {"description": "Seconds until it is worth trying again.", "schema": {"type": "integer"}}}
 
 
-def document(routes: Iterable[Route]) -> dict[str, Any]:
-    """The description of all routes."""
+def document(routes: Iterable[Route], now_us: int) -> dict[str, Any]:
+    """The description of all routes, with examples that work at that time."""
     routes = list(routes)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, now_us)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -59,7 +59,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
     }
 
 
-def _operation(route: Route) -> dict[str, Any]:
+def _operation(route: Route, now_us: int) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": _operation_id(route),
         "tags": [route.group],
@@ -73,9 +73,9 @@ def _operation(route: Route) -> dict[str, Any]:
         operation["parameters"] = [_parameter(p) for p in route.parameters]
     if route.body is not None:
         content = {media: {"schema": shape} for media, shape in route.body.forms.items()}
-        if route.body.example is not None:
+        if (example := route.body.example) is not None:
             first = next(iter(content.values()))
-            first["example"] = route.body.example
+            first["example"] = example(now_us) if callable(example) else example
         most = "" if route.body.max_bytes is None else f" At most {route.body.max_bytes >> 20} MiB."
         operation["requestBody"] = {"description": route.body.doc + most, "required": True, "content": content}
     return operation

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from widerow.codec.answer import JSON
 from widerow.server.call import MISSING_HEADER, NEXT_HEADER, SAMPLED_HEADER, USED_HEADER
 from widerow.server.schemas import Schema, ref, table_of
@@ -38,5 +40,5 @@ def stepped(doc: str, *names: str) -> dict[int, Reply]:
     return {200: Reply(doc=doc, forms=table_of(shape), headers=headers)}
 
 
-def patch(name: str) -> Body:
-    return Body(doc="The keys to change; the others stay as they are.", forms=json_form(name))
+def patch(name: str, example: dict[str, Any]) -> Body:
+    return Body(doc="The keys to change; the others stay as they are.", forms=json_form(name), example=example)

@@ -21,8 +21,8 @@ from widerow.server.schemas import TEXT
 from widerow.server.table import WHATEVER_IS_ACCEPTED, Reply, Route
 
 
-def openapi(_call: Call) -> Answer:
-    return json_answer(document(ROUTES))
+def openapi(call: Call) -> Answer:
+    return json_answer(document(ROUTES, call.service.clock.now_us()))
 
 
 PROCESS: tuple[Route, ...] = (

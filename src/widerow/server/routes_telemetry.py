@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from widerow.codec.answer import ARROW, JSON
+from widerow.model.times import format_time
 from widerow.server import questions, readings
 from widerow.server.auth import READERS, WRITERS
 from widerow.server.call import Param
@@ -36,7 +37,7 @@ from widerow.server.write import LINES_V1, LINES_V2, REPORTS
 _LINES = Body(
     doc="Line protocol, plain or with Content-Encoding gzip or zstd.",
     forms={"text/plain": TEXT},
-    example="weather,device=station-7 temperature=21.5,humidity=0.4 1700000000000000000",
+    example=lambda now_us: f"weather,device=station-7 temperature=21.5,humidity=0.4 {now_us * 1_000}",
     max_bytes=None,
 )
 _LINE_REPLIES = {204: Reply(doc="Every line is durable.")}
@@ -48,7 +49,11 @@ _REPORTS = Body(
         "application/x-ndjson": TEXT,
         ARROW: BINARY,
     },
-    example={"device": "press-7", "time": "2026-01-31T08:00:00Z", "values": {"temperature": 21.5, "state": "run"}},
+    example=lambda now_us: {
+        "device": "press-7",
+        "time": format_time(now_us),
+        "values": {"temperature": 21.5, "state": "run"},
+    },
     max_bytes=None,
 )
 
@@ -176,6 +181,7 @@ READING: tuple[Route, ...] = (
         body=Body(
             doc="Which devices, and which metrics (all, if left out).",
             forms=json_form("LatestRequest"),
+            example={"devices": ["press-7", "press-9"], "metrics": ["temperature"]},
             max_bytes=NAMES_BYTES,
         ),
         replies=tabular("One point for each metric of each device.", "Series"),

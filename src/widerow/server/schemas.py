@@ -43,6 +43,11 @@ def of(properties: dict[str, Schema], required: tuple[str, ...] | None = None) -
     return {"type": "object", "properties": properties, **({"required": needed} if needed else {})}
 
 
+def without_step(properties: dict[str, Schema], required: tuple[str, ...]) -> Schema:
+    """Raw points: an answer over steps has a `step`, be it null, so that an empty one is of one shape alone as well."""
+    return {**of(properties, required), "not": {"required": ["step"]}}
+
+
 def table_of(shape: Schema) -> dict[str, Schema]:
     """A tabular answer in each of its forms."""
     return {JSON: shape, CSV: TEXT, ARROW: BINARY}
@@ -355,7 +360,7 @@ SCHEMAS: dict[str, Schema] = {
             ),
         }
     ),
-    "Series": of(
+    "Series": without_step(
         {
             "series": array(
                 of(

@@ -37,6 +37,7 @@ class Body:
     doc: str
     forms: Mapping[str, Schema]
     example: Any = None
+    """A body that works; a function of the time in microseconds, if a time is in it, which would soon be too old."""
     max_bytes: int | None = SMALL_BYTES
     """How large it may be, if `http.max_body_mib` allows as much; None: as large as that."""
 
