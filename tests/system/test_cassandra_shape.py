@@ -12,12 +12,13 @@ import pytest
 from cassandra.cluster import Session
 
 import patient
-from servers.cassandra import Cassandra
+from servers.cassandra import DATACENTER, Cassandra
 from widerow.engine.cassandra import CassandraEngine
+from widerow.engine.cassandra.physical import CELL, Physical, create_keyspace
 from widerow.model.batch import Report, batch_of
 from widerow.model.tenant import GUARD_US, Retention, Tenant
 from widerow.model.times import DAY, HOUR, MS, SECOND, SystemClock
-from widerow.schema.tables import TABLES
+from widerow.schema.tables import LAST_SEEN, META, TABLES, TENANTS
 from widerow.telemetry.store import Telemetry, TelemetrySettings
 
 ACME = Tenant(name="acme", retention=Retention(raw_us=30 * DAY))
@@ -125,7 +126,7 @@ def test_catalog_rows_are_one_cell(session: Session, keyspace: str) -> None:
         "tenant_id": ("text", "partition_key", "none"),
         "shard": ("bigint", "partition_key", "none"),
         "device_id": ("text", "clustering", "asc"),
-        "body": ("frozen<map<text, frozen<tuple<double, text>>>>", "regular", "none"),
+        "body": ("frozen<map<text, frozen<cell>>>", "regular", "none"),
         "expires": ("timestamp", "regular", "none"),
     }
     (row,) = session.execute(f"SELECT * FROM {keyspace}.last_seen")
@@ -133,3 +134,34 @@ def test_catalog_rows_are_one_cell(session: Session, keyspace: str) -> None:
     assert row.body["width_us"] == (float(HOUR), None)
     assert row.body["keep_us"] == (30.0 * DAY, None)
     assert row.expires is None
+
+
+def test_each_value_of_a_catalog_row_has_names_by_which_cqlsh_shows_nulls(session: Session, keyspace: str) -> None:
+    """`cqlsh` formats a value of a type of the keyspace field by field, null or not; of a tuple it cannot show a null."""
+    rows = session.execute(f"SELECT body FROM {keyspace}.last_seen")
+    assert [row.body["width_us"]._asdict() for row in rows] == [{"number": float(HOUR), "text": None}]
+
+
+def test_an_older_store_goes_on_with_its_tuples(session: Session, cassandra_server: Cassandra) -> None:
+    keyspace = f"older_{uuid4().hex[:12]}"
+    session.execute(create_keyspace(keyspace, DATACENTER, 1))
+    for table in (META, LAST_SEEN):
+        made = Physical(keyspace, table).create()
+        session.execute(made.replace(f"frozen<{CELL}>", "frozen<tuple<double, text>>"))
+    engine = CassandraEngine(patient.settings(cassandra_server, keyspace), clock=SystemClock())
+    try:
+        assert all(one.exists for one in engine.outline([META, LAST_SEEN])), "there is nothing to do"
+        engine.apply([META, LAST_SEEN])
+        assert not list(session.execute("SELECT * FROM system_schema.types WHERE keyspace_name = %s", (keyspace,)))
+        assert engine.put_if(META, ("schema",), {"body": "1"}, None)
+        assert not engine.put_if(META, ("schema",), {"body": "3"}, {"body": "2"})
+        assert engine.put_if(META, ("schema",), {"body": "2"}, {"body": "1"})
+        assert engine.get(META, ("schema",)) == {"body": "2"}
+        engine.apply([TENANTS])  # a table that it does not have yet
+        assert engine.put_if(TENANTS, (0, "acme"), {"body": "{}", "revision": 1.0}, None)
+        assert engine.put_if(TENANTS, (0, "acme"), {"body": "{}", "revision": 2.0}, {"body": "{}", "revision": 1.0})
+        assert engine.get(TENANTS, (0, "acme")) == {"body": "{}", "revision": 2.0}
+    finally:
+        engine.close()
+    assert columns(session, keyspace, "meta")["body"][0] == "frozen<map<text, frozen<tuple<double, text>>>>"
+    assert columns(session, keyspace, "tenants")["body"][0] == "frozen<map<text, frozen<cell>>>"

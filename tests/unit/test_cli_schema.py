@@ -47,6 +47,7 @@ def test_each_engine_says_in_its_own_words_what_makes_the_tables_of_a_new_store(
 
     cassandra = tables("--engine", "cassandra")
     assert cassandra["widerow"].startswith("CREATE KEYSPACE IF NOT EXISTS widerow WITH replication")
+    assert cassandra["cell"] == "CREATE TYPE IF NOT EXISTS widerow.cell (number double, text text);"
     assert cassandra["telemetry_30d"].startswith("CREATE TABLE IF NOT EXISTS widerow.telemetry_30d (tenant_id text, ")
     assert "TimeWindowCompactionStrategy" in cassandra["telemetry_30d"]
 
@@ -55,7 +56,7 @@ def test_each_engine_says_in_its_own_words_what_makes_the_tables_of_a_new_store(
     assert bigtable["telemetry_30d"].startswith(f"{cbt} createtable widerow_telemetry_30d")
     assert f'{cbt} setgcpolicy widerow_telemetry_30d readings "maxversions=1 or maxage=' in bigtable["telemetry_30d"]
 
-    assert in_memory.keys() == rocksdb.keys() == cassandra.keys() - {"widerow"} == bigtable.keys()
+    assert in_memory.keys() == rocksdb.keys() == cassandra.keys() - {"widerow", "cell"} == bigtable.keys()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -47,10 +47,11 @@ def statements(url: str, tables: Sequence[Table]) -> list[tuple[str, str]]:
         return [(table.name, definition(table)) for table in tables]
     if isinstance(place, OnCassandra):
         with _driver_of_cassandra():
-            from widerow.engine.cassandra.physical import Physical, create_keyspace  # noqa: PLC0415
+            from widerow.engine.cassandra.physical import CELL, Physical, create_cell, create_keyspace  # noqa: PLC0415
 
         keyspace = (place.keyspace, f"{create_keyspace(place.keyspace, place.dc, place.replication)};")
-        return [keyspace, *((table.name, f"{Physical(place.keyspace, table).create()};") for table in tables)]
+        cell = (CELL, f"{create_cell(place.keyspace)};")
+        return [keyspace, cell, *((table.name, f"{Physical(place.keyspace, table).create()};") for table in tables)]
     if isinstance(place, OnBigtable):
         with _client_of_bigtable():
             from widerow.engine.bigtable.engine import creation  # noqa: PLC0415

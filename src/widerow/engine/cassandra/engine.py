@@ -15,7 +15,7 @@ from widerow.engine.cassandra.cluster import CassandraSettings, Connection
 from widerow.engine.cassandra.conditional import Turns, apply_each
 from widerow.engine.cassandra.encode import Statements, batches, bound_to, pack_row
 from widerow.engine.cassandra.names import KnownNames, Naming
-from widerow.engine.cassandra.physical import Physical, cell_name, create_keyspace
+from widerow.engine.cassandra.physical import CELL, Physical, cell_name, create_cell, create_keyspace
 from widerow.engine.cassandra.scan import Scan
 from widerow.engine.port import ALL, Columns, Definition, EngineStats, Expired, Features, Span, TableSize
 from widerow.engine.rows import Cursor, Key, Row, Rows
@@ -61,7 +61,13 @@ class CassandraEngine:
             Definition(table.name, f"{Physical(keyspace, table).create()};", self._known(table.name) is not None)
             for table in tables
         ]
-        return [Definition(keyspace, f"{self._create_keyspace()};", there), *made]
+        keyspace_of_them = Definition(keyspace, f"{self._create_keyspace()};", there)
+        if all(table.sparse for table in tables):
+            return [keyspace_of_them, *made]
+        # Tables of an older store go without the type, and work as they are.
+        wanted = any(not table.sparse and not one.exists for table, one in zip(tables, made, strict=True))
+        cell = Definition(CELL, f"{create_cell(keyspace)};", self._has_cell() or not wanted)
+        return [keyspace_of_them, cell, *made]
 
     def _create_keyspace(self) -> str:
         return create_keyspace(self._settings.keyspace, self._settings.dc, self._settings.replication)
@@ -72,9 +78,15 @@ class CassandraEngine:
         found = keyspace.tables.get(table) if keyspace else None
         return found and ([c.name for c in found.partition_key], [c.name for c in found.clustering_key])
 
+    def _has_cell(self) -> bool:
+        keyspace = self._connection.metadata.keyspaces.get(self._settings.keyspace)
+        return keyspace is not None and CELL in keyspace.user_types
+
     def _make(self, physical: Physical) -> None:
         if self._settings.keyspace not in self._connection.metadata.keyspaces:
             self._connection.define(self._create_keyspace())
+        if not physical.table.sparse and not self._has_cell():
+            self._connection.define(create_cell(self._settings.keyspace))
         self._connection.define(physical.create())
         self._connection.await_schema(self._settings.keyspace, physical.table.name)
 

@@ -2,7 +2,7 @@
 
 Rule 1: a sparse cell is a CQL row of its own: its name is the last clustering column, `metric_name`. A number, a text and a
 record have a column each; of several that are set, the one written with the greatest timestamp counts.
-Rule 2: a fixed row is one frozen cell, so that rows are never mixed from two writes and `IF` compares the whole of one.
+Rule 2: a fixed row is one frozen map, so that rows are never mixed from two writes and `IF` compares the whole of one.
 Rule 3: a cell's version is its CQL timestamp. When it expires stands beside it in `expires`, because a TTL cannot be read
 back exactly; the TTL is what gives the space back.
 Rule 4: a partition of sparse rows names the cells in it, in a static column: whoever wants each cell's newest value knows
@@ -29,6 +29,11 @@ TAG = "#tag:"
 ODD = "#odd:"
 """... and that of a value whose own name begins with #, so that none can be taken for a tag."""
 
+CELL = "cell"
+"""The type of a fixed row's values: a number or a text. Its bytes are those of a `tuple<double, text>`, as which older
+stores have it; `cqlsh` cannot show a tuple in which one is null.
+"""
+
 _SPARSE_COLUMNS = {
     "metric_value": "double",
     "metric_text": "text",
@@ -36,7 +41,7 @@ _SPARSE_COLUMNS = {
     "tags": "frozen<map<text, text>>",
     "expires": "timestamp",
 }
-_FIXED_COLUMNS = {"body": "frozen<map<text, frozen<tuple<double, text>>>>", "expires": "timestamp"}
+_FIXED_COLUMNS = {"body": f"frozen<map<text, frozen<{CELL}>>>", "expires": "timestamp"}
 _STATISTICS = {"count": "bigint", "devices": "bigint", "first_time": "timestamp", "last_time": "timestamp"}
 """Types of the statistics that are not doubles."""
 _GRACE_S = DAY // 1_000_000
@@ -60,6 +65,10 @@ def create_keyspace(keyspace: str, dc: str, replication: int) -> str:
         f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = "
         f"{{'class': 'NetworkTopologyStrategy', '{dc}': {replication}}}"
     )
+
+
+def create_cell(keyspace: str) -> str:
+    return f"CREATE TYPE IF NOT EXISTS {keyspace}.{CELL} (number double, text text)"
 
 
 @dataclass(frozen=True, slots=True)
