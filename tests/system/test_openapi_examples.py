@@ -134,7 +134,7 @@ TABLES = (
 )
 
 
-def columns(answer: httpx.Response) -> object:
+def columns(answer: httpx.Response) -> Any:
     """Of a table in CSV or Arrow: names, and types where there are any."""
     assert answer.status_code == 200, answer.text
     if answer.headers["Content-Type"].startswith("text/csv"):
@@ -159,3 +159,22 @@ def test_empty_tables_have_the_columns_of_full_ones(site: Site) -> None:
                 for tenant, name in (("acme", "told"), ("umbra", "silent"))
             )
             assert columns(empty) == columns(full), (path, form)
+
+
+def test_empty_lists_have_the_columns_of_full_ones(site: Site) -> None:
+    reader = site.client(Role.OPERATOR)
+    site.write("listed", {"v": 1.0})
+    for path, none in (
+        ("/v1/devices", {"prefix": "nosuch"}),
+        ("/v1/metrics", {"tenant": "umbra"}),
+        ("/v1/admin/audit", {"start": "-10d", "end": "-9d"}),
+        ("/v1/usage", {"start": "now", "end": "now"}),
+    ):
+        for form in ("text/csv", "application/vnd.apache.arrow.stream"):
+            full, empty = (
+                columns(reader.get(path, headers={"Accept": form}, params={"tenant": "acme", **params}))
+                for params in ({}, none)
+            )
+            names = [one.split(",") if isinstance(one, str) else one.names for one in (full, empty)]
+            assert names[0] == names[1], (path, form)
+            assert len(names[0]) > 3

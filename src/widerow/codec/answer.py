@@ -82,17 +82,20 @@ def encode_arrow_points(points: Points) -> bytes:
     return stream_of(pa.table(columns))
 
 
-def encode_records(records: Sequence[Mapping[str, Any]], media_type: str) -> bytes:
-    """Plain records (devices, metrics, latest values): an array in JSON, else a column per key, nested values as JSON."""
+def encode_records(records: Sequence[Mapping[str, Any]], media_type: str, columns: Sequence[str] = ()) -> bytes:
+    """Plain records (devices, metrics, latest values): an array in JSON, else a column per key, nested values as JSON.
+
+    `columns` come first, and are there even if no record has them.
+    """
     if media_type == JSON:
         return msgspec.json.encode(records)
     if media_type not in MEDIA_TYPES:
         raise _unsupported(media_type)
-    keys = list(dict.fromkeys(key for record in records for key in record))
-    columns = [[_flat(record.get(key)) for record in records] for key in keys]
+    keys = list(dict.fromkeys([*columns, *(key for record in records for key in record)]))
+    values = [[_flat(record.get(key)) for record in records] for key in keys]
     if media_type == CSV:
-        return csv_of(keys, zip(*columns, strict=True))
-    return stream_of(pa.table([_column(column) for column in columns], names=keys))
+        return csv_of(keys, zip(*values, strict=True))
+    return stream_of(pa.table([_column(column) for column in values], names=keys))
 
 
 def format_times(time_us: Ints, epoch: str | None = None) -> list[Any]:

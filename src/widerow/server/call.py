@@ -32,6 +32,7 @@ from widerow.server.auth import Auth, Caller
 from widerow.server.failures import NotAcceptable
 from widerow.server.intake import Limit
 from widerow.server.rates import Rates
+from widerow.server.schemas import columns_of
 from widerow.service import Service
 
 NEXT_HEADER = "Widerow-Next"
@@ -250,11 +251,16 @@ def entity_answer(form: Mapping[str, Any], status: int = 200, headers: Mapping[s
     return json_answer(form, status, {"ETag": f'"{form["revision"]}"', **(headers or {})})
 
 
+_NAMED = {"states": "DeviceHistory"}
+"""Shapes that are not named as what they list."""
+
+
 def list_answer(call: Call, key: str, records: Sequence[Mapping[str, Any]], following: str | None = None) -> Answer:
     """`{key: [...], "next": cursor}`, or a table of the records."""
     if call.media_type == JSON:
         return json_answer({key: records, "next": following})
-    return Answer(200, encode_records(records, call.media_type), call.media_type, _cursor(following))
+    columns = columns_of(_NAMED.get(key, key.capitalize()), key)
+    return Answer(200, encode_records(records, call.media_type, columns), call.media_type, _cursor(following))
 
 
 def points_answer(

@@ -671,3 +671,9 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Health": of({"status": TEXT, "reasons": array(TEXT)}, ("status",)),
 }
+
+
+def columns_of(answer: str, key: str) -> list[str]:
+    """The columns of a tabular answer: the properties of what it lists."""
+    listed: Schema = SCHEMAS[answer]["properties"][key]["items"]
+    return list((SCHEMAS[listed["$ref"].rpartition("/")[2]] if "$ref" in listed else listed)["properties"])

@@ -8,6 +8,7 @@ from typing import Any
 from widerow.codec.answer import JSON, encode_records
 from widerow.model.times import format_time
 from widerow.server.call import Answer, Call, json_answer
+from widerow.server.schemas import columns_of
 from widerow.usage.ledger import Use
 
 
@@ -18,7 +19,7 @@ def usage(call: Call) -> Answer:
     statement = ledger.statement(tenant, call.span("-1d"), step)
     steps = [_form(use) for use in statement.steps]
     if call.media_type != JSON:
-        return Answer(200, encode_records(steps, call.media_type), call.media_type)
+        return Answer(200, encode_records(steps, call.media_type, columns_of("Usage", "usage")), call.media_type)
     total = _form(statement.total)
     del total["time"]
     return json_answer(
