@@ -152,7 +152,7 @@ def restore(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a store of a backup, and erase again what was erased since. Nothing can open it before that is done.
+    """Make a store from a backup, and repeat the erasures made since. No process can open it before that is done.
 
     If the command is interrupted, run it again: it goes on where it was.
 

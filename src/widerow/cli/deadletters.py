@@ -65,7 +65,7 @@ def show(
     letter: Id,
     body: Annotated[bool, typer.Option("--body", help="Only the bytes that were sent, as they are.")] = False,
 ) -> None:
-    """One dead letter, with the bytes that were sent.
+    """One dead letter, with its bytes.
 
     Example: widerow deadletters show 20261115T080000123456Z-3f9a0c1d --tenant acme --body > report.json
     """

@@ -61,7 +61,7 @@ def list_(
     prefix: PrefixOption = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Devices to show at most.")] = 1000,
 ) -> None:
-    """Devices that match all that is given; without options, all.
+    """Devices that match all options; without options, all.
 
     Example: widerow device list --tenant acme --type press --tag line=L2
     """
@@ -157,14 +157,14 @@ def swap(
     session: Session,
     device: Id,
     hardware: Annotated[
-        str, typer.Option("--hardware", metavar="ID", help="The new one's serial number, or whatever names it.")
+        str, typer.Option("--hardware", metavar="ID", help="The new piece's serial number, or another name.")
     ],
     note: Annotated[str, typer.Option("--note", metavar="TEXT", help="A note, such as the reason.")] = "",
     since: Annotated[
         str | None, typer.Option("--since", metavar="TIME", help="The time of the swap, if it was earlier: -2h.")
     ] = None,
 ) -> None:
-    """Note that other hardware stands in a device's place. Its name, its data and its history stay.
+    """Record that other hardware stands in a device's place. Its name, its data and its history stay.
 
     Example: widerow device swap press-000017 --hardware SN-20931 --note "spindle burnt out" --tenant acme
     """
@@ -195,7 +195,7 @@ def import_(
         Path, typer.Argument(metavar="FILE", help="JSON, NDJSON or CSV, by its ending.", exists=True, dir_okay=False)
     ],
 ) -> None:
-    """Register and describe many devices at once. Those that exist are then as the file says; others stay.
+    """Register and describe many devices at once. Existing devices named in the file get its descriptions; others stay.
 
     JSON: an array of objects, as `device list --json` gives them; NDJSON: one on each line. CSV: a column `name`, and any of
     display_name, type, location, reports_per_s, max_reports_per_s, metrics_per_report and tag:NAME.

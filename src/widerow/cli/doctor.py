@@ -43,7 +43,7 @@ def doctor(
         bool,
         typer.Option(
             "--accept-loss",
-            help="Open a damaged embedded store without what cannot be read, after a copy was kept beside it.",
+            help="Open a damaged embedded store without its unreadable parts, after a copy was kept beside it.",
             show_default=False,
         ),
     ] = False,
@@ -54,7 +54,7 @@ def doctor(
 ) -> None:
     """Look at the store, the disk, the clocks, the memory, the settings and the rollups. Ends with 1 if something fails.
 
-    Beside the store, with --store, more can be seen than from afar, with --server.
+    With --store, beside the store, it sees more than with --server.
 
     Example: widerow doctor --store rocksdb:/var/lib/widerow
     """

@@ -108,7 +108,7 @@ def latest(
     prefix: PrefixOption = None,
     metrics: MetricsOption = None,
 ) -> None:
-    """The newest value of each metric of the devices that match; of all, if nothing is given.
+    """The newest value of each metric of the devices that match; without options, of all.
 
     Example: widerow fleet latest --tenant acme --type press --metrics temperature
     """

@@ -88,7 +88,7 @@ def config(
         Path, typer.Option("--data", metavar="DIR", help="The folder for waiting messages, as the broker sees it.")
     ] = Path("/var/lib/mosquitto"),
 ) -> None:
-    """Write mosquitto's configuration, access rules and passwords, and new credentials for those who have none.
+    """Write mosquitto's configuration, access rules and passwords, and credentials for new users.
 
     Example: widerow mqtt config --out /etc/mosquitto/widerow --tls-cert broker.pem --tls-key broker.key --devices all
     """

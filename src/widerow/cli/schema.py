@@ -55,10 +55,11 @@ def show(
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Print what makes all tables of a store, in its own words: CQL, cbt commands, column families. Changes nothing.
+    """Print the statements for all tables of a store, in its own words: CQL, cbt commands, column families. Changes
+    nothing.
 
-    With --engine, or where no store is yet, these are the tables of a new store; --store then gives the names, as of
-    the keyspace. Otherwise the store is asked for its tenants' retentions: each has tables of its own.
+    With --engine, or where no store is yet, these are the tables of a new store; --store then gives the names, such as
+    the keyspace. Otherwise it opens the store, because each retention of its tenants has tables of its own.
 
     Example: widerow schema show --engine cassandra
 
@@ -95,7 +96,7 @@ def diff(store: StoreOption = None, config: ConfigOption = None, json: JsonOptio
 
 @app.command("apply")
 def apply(store: StoreOption = None, config: ConfigOption = None, json: JsonOption = False) -> None:
-    """Make what is missing, and bring an older store to this release. Doing it twice changes nothing.
+    """Make missing tables, and bring an older store to this release. Running it twice changes nothing.
 
     Example: widerow schema apply --store cassandra://10.0.0.1/widerow
     """

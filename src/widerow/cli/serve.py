@@ -67,7 +67,7 @@ def serve(
     """Take reports and answer questions, until stopped by Ctrl-C or SIGTERM.
 
     Acknowledged reports are on disk. Settings come from --config, WIDEROW_* variables and options, later ones winning.
-    A store has one process that serves it: on Cassandra and Bigtable that is the one with the writer's lease.
+    One process serves a store: on Cassandra and Bigtable the one with the writer's lease.
 
     Example: widerow serve --store rocksdb:/var/lib/widerow --port 8080
     """

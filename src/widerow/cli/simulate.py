@@ -95,9 +95,10 @@ def simulate(
         ),
     ] = False,
 ) -> None:
-    """Send the reports of a simulated fleet, and say how that went.
+    """Send the reports of a simulated fleet, and print rates and latencies.
 
-    At a rate, latency counts from when a request was due, so that a server that stalls is charged for what had to wait.
+    At a rate, latency counts from when a request was due, so a server that stalls is charged for the requests that
+    waited.
     Reports of presses have a tag tool, those of trucks a tag trailer. In line protocol these are labels of the metrics,
     unless the tenant lists them as attributes: widerow tenant set acme --attribute-tags tool,trailer
 

@@ -37,12 +37,12 @@ def add_to(app: typer.Typer) -> None:
 
 @client
 def verify(session: Session, start: StartOption = None, end: EndOption = "now", device: DeviceOption = None) -> None:
-    """Compute rollups again and compare them with what is stored, bit for bit. Ends with 1 if one is wrong.
+    """Compute rollups again and compare them with the stored ones, bit for bit. Ends with 1 if one is wrong.
 
     Minutes are computed from raw reports, hours from these minutes, days from these hours; and the fleet's hours from those
-    of its devices, unless --device is given. Windows whose raw reports are gone are frozen: they are held against the level
-    beneath them. Windows that wait to be rolled are behind, which is no error. Whole days (UTC) are looked at; without
-    --tenant, of all tenants. Nothing is changed.
+    of its devices, unless --device is given. Windows whose raw reports are gone are frozen: they are compared with the
+    level beneath them. Windows that wait to be rolled are behind, which is no error. The command checks whole days
+    (UTC), without --tenant of all tenants, and changes nothing.
 
     Example: widerow verify --tenant acme --start -7d
 
@@ -62,9 +62,9 @@ def verify(session: Session, start: StartOption = None, end: EndOption = "now", 
 def repair(session: Session, start: StartOption = None, end: EndOption = "now", device: DeviceOption = None) -> None:
     """Verify rollups, and mend those that are wrong: each record by itself, and nothing beside it.
 
-    Records are computed from raw reports, or from the level beneath. A record is never removed or made to say less
-    because its reports are gone or cannot be read: it is named (cannot tell, unreadable), and stays. Ends with 1 if one
-    was. It may be interrupted, and repeated, at any time; a server may be running.
+    Records are computed from raw reports, or from the level beneath. If reports are gone or cannot be read, their record
+    stays as it is and is listed (cannot tell, unreadable); the command then ends with 1. You may interrupt it and run it
+    again, also beside a running server.
 
     Example: widerow repair --tenant acme --start -7d
     """

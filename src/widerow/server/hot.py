@@ -23,7 +23,7 @@ _MOST_TOLD = 1_000
 
 
 def get_hot(call: Call) -> Answer:
-    """Of the tenant; of all, for an operator who names none."""
+    """An operator that names no tenant gets those of all."""
     name, device, hot = call.tenant_name(), call.query.text("device") or "", call.service.hot
     tenants = [call.tenant()] if name else call.service.catalog.tenants.list()
     now = [_shown(one) for tenant in tenants for one in hot.hot(tenant, device)]

@@ -81,7 +81,7 @@ WRITING: tuple[Route, ...] = (
         roles=WRITERS,
         group="Writing",
         summary="Write line protocol, as to InfluxDB 1.x",
-        doc="Good lines are kept; 400 `partial write ... dropped=N` when some were not.",
+        doc="Good lines are stored. If some lines were refused, the answer is 400 `partial write ... dropped=N`.",
         parameters=(
             precision("ns", ["ns", "n", "us", "u", "ms", "s", "m", "h"]),
             Param(name="u", doc="Any user name."),
@@ -101,7 +101,7 @@ WRITING: tuple[Route, ...] = (
         roles=WRITERS,
         group="Writing",
         summary="Write line protocol, as to InfluxDB 2.x",
-        doc="Good lines are kept; 400 `partial write ... dropped=N` when some were not.",
+        doc="Good lines are stored. If some lines were refused, the answer is 400 `partial write ... dropped=N`.",
         parameters=(
             precision("ns", ["ns", "us", "ms", "s"]),
             Param(name="org", doc="Ignored: the token decides where data goes."),
@@ -137,7 +137,7 @@ READING: tuple[Route, ...] = (
         roles=READERS,
         group="Reading",
         summary="A question about many devices",
-        doc="Of each, of groups of them, or of those at the top; raw points or statistics over steps. An answer is "
+        doc="Series of each device, of groups, or of those at the top; raw points or statistics over steps. An answer is "
         "whole, or refused by a limit.",
         parameters=(EPOCH, TENANT),
         body=Body(
@@ -176,7 +176,7 @@ READING: tuple[Route, ...] = (
         roles=READERS,
         group="Reading",
         summary="The latest values of many devices",
-        doc="Devices that are unknown or silent have none.",
+        doc="Unknown and silent devices have none.",
         parameters=(EPOCH, TENANT),
         body=Body(
             doc="Which devices, and which metrics (all, if left out).",
@@ -196,7 +196,7 @@ READING: tuple[Route, ...] = (
         roles=READERS,
         group="Reading",
         summary="Statistics of all devices that match, together, over steps",
-        doc="In steps of whole hours all devices, those of a type, and all types apart are known beforehand; otherwise the "
+        doc="In steps of whole hours the fleet's hours answer for all devices, or those of a type; otherwise the "
         "devices that match are asked. An answer is whole, or refused by a limit.",
         parameters=(*MATCH, METRICS, START, END, FLEET_STEP, FLEET_AGG, FILL, TZ, GROUP_BY, EPOCH, TENANT),
         replies=stepped("The series, by metric.", "Steps"),

@@ -38,7 +38,7 @@ USAGE: tuple[Route, ...] = (
         roles=OPERATORS,
         group="Usage",
         summary="The reports and data that proposed limits and retentions would have refused or taken away",
-        doc="Recorded use is tried on them, second by second. Changes nothing.",
+        doc="Applies them to the recorded use, second by second. Changes nothing.",
         parameters=(TENANT_PATH, TENANT),
         body=patch("WhatIf", {"limits": {"writes_per_s": 500}, "retention": {"raw": "7d"}, "last": "7d"}),
         replies={200: Reply(doc="The effect, by hour and limit.", forms=json_form("WouldHave"))},

@@ -29,7 +29,7 @@ def live(_call: Call) -> Answer:
 
 
 def ready(call: Call) -> Answer:
-    """Whether requests should be sent here. Degraded is no as well: a load balancer turns to others, and nobody restarts
+    """Say whether to send requests here. Degraded is no as well: a load balancer turns to others, and nobody restarts
     the process for it (`/health/live` goes on saying that it lives).
     """
     service, reasons = call.service, []
