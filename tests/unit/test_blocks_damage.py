@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from fuzz.blocks import fuzz_blocks, read_all, samples
-from widerow.blocks.block import Block, blocks_in
+from widerow.blocks.block import Block, blocks_in, framed, frames_in
 from widerow.blocks.layout import HEADER_BYTES
 from widerow.model.errors import Corrupt
 
@@ -46,6 +46,22 @@ def test_bytes_behind_a_block_or_between_blocks_are_corrupt() -> None:
         Block(BLOCKS[0] + b"\0")
     with pytest.raises(Corrupt, match="this is no block"):
         list(blocks_in(BLOCKS[0] + b"\0" + BLOCKS[1]))
+
+
+def test_blocks_of_several_owners_are_one_piece_of_which_every_byte_is_checked() -> None:
+    piece = framed([("acme", BLOCKS[0]), ("börgmann", BLOCKS[2]), ("acme", BLOCKS[1])])
+    assert [(owner, block.header.size) for owner, block in frames_in(piece)] == [
+        ("acme", len(BLOCKS[0])),
+        ("börgmann", len(BLOCKS[2])),
+        ("acme", len(BLOCKS[1])),
+    ]
+    chance = Random(6)
+    for _ in range(300):
+        flipped = bytearray(piece)
+        flipped[chance.randrange(len(piece))] ^= 1 << chance.randrange(8)
+        for damaged in (bytes(flipped), piece[: chance.randrange(len(piece))], piece + b"\0"):
+            with pytest.raises(Corrupt):
+                [block.read() for _, block in frames_in(damaged)]
 
 
 def test_a_newer_format_and_another_file_are_told_apart() -> None:

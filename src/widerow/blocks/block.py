@@ -6,16 +6,18 @@ Safe to share between threads.
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from zlib import crc32
 
 import numpy as np
 
 from widerow.blocks.columns import CODED, NO_COLUMNS, PLAIN, Columns, Head, Kind
 from widerow.blocks.dense_reader import Dense
-from widerow.blocks.layout import DENSE, HEADER_BYTES, QUICK, Header, header_of
+from widerow.blocks.layout import DENSE, HEADER_BYTES, QUICK, U2, U4, Header, Reader, header_of, listed
 from widerow.blocks.quick import Quick
 from widerow.model.arrays import Flags, Floats, Ints
 from widerow.model.errors import Corrupt
@@ -147,3 +149,22 @@ def blocks_in(data: bytes) -> Iterator[Block]:
         size = max(HEADER_BYTES, int.from_bytes(data[at + 12 : at + 16], "little"))
         yield Block(data[at : at + size])
         at += size
+
+
+def framed(blocks: Sequence[tuple[str, bytes]]) -> bytes:
+    """Blocks of several owners, as the tenants of one flush, in one piece."""
+    owners, every = Names.of(owner for owner, _ in blocks), [block for _, block in blocks]
+    head = np.array([len(every), *map(len, every)], U4).tobytes() + listed(owners, U2)
+    return b"".join([struct.pack("<II", len(head), crc32(head)), head, *every])
+
+
+def frames_in(data: bytes) -> Iterator[tuple[str, Block]]:
+    """The owners and the blocks of such a piece."""
+    size, checksum = struct.unpack_from("<II", data.ljust(8, b"\0"))
+    if len(data) < 8 + size or crc32(data[8 : 8 + size]) != checksum or size < 4:
+        raise Corrupt("the checksum of a list of blocks does not fit")
+    reader = Reader(data, 8, len(data))
+    sizes = reader.ints(U4, int(reader.ints(U4, 1)[0])).tolist()
+    for owner, length in zip(reader.names(U2, len(sizes)), sizes, strict=True):
+        yield owner, Block(reader.bytes(length))
+    reader.end()

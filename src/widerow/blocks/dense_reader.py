@@ -22,7 +22,6 @@ from widerow.model.arrays import Bytes, Codes, Ints, lengths
 from widerow.model.errors import Corrupt
 from widerow.model.names import NO_NAMES
 
-_FIELDS = COLUMN.names or ()
 _PCO_TYPES: Final = {Kind.NUMBER: "f64", Kind.INTEGER: "i64"}
 
 
@@ -54,7 +53,7 @@ class Dense:
         page_values, page_bytes, self._sums = reader.ints(U4, 3 * pages).reshape(-1, 3).T
         self.offsets: Final = offsets_of(reader.ints(U4, header.devices))
         self._file_header = reader.bytes(file_header)
-        fields = [lines[field].astype(np.int64) for field in _FIELDS]
+        fields = [lines[f"f{i}"].astype(np.int64) for i in range(10)]
         name, part, kind, codec, presence, paged, meta, values = fields[:8]
         last, metas = np.cumsum(paged), offsets_of(meta).tolist()
         self._before: list[int] = offsets_of(page_values).tolist()
@@ -215,7 +214,7 @@ class Dense:
                 self._chunks[column.first_page] = chunk
             progress, used = chunk.read_page_into(data, len(values), values)
         except BaseException as error:
-            if _is_panic(error) or isinstance(error, RuntimeError):
+            if isinstance(error, RuntimeError) or type(error).__name__ == "PanicException":  # which cannot be imported
                 raise Corrupt(f"a page of a block cannot be read: {error}") from None
             raise
         if progress.n_processed != len(values) or used != len(data):
@@ -231,8 +230,3 @@ class Dense:
 
     def _unsqueezed(self, column: Column) -> bytes:
         return unsqueezed(self._page(column.first_page))
-
-
-def _is_panic(error: BaseException) -> bool:
-    """Whether pcodec gave up: what it raises then is no `Exception`, and has no name to import."""
-    return type(error).__name__ == "PanicException"

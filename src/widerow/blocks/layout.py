@@ -16,12 +16,11 @@ import zstandard
 
 from widerow.blocks.columns import CODED, Columns
 from widerow.model.arrays import PAD, Ints, lengths
-from widerow.model.errors import Corrupt
+from widerow.model.errors import Corrupt, TooLarge
 from widerow.model.names import Names
 
 MAGIC, VERSION = b"WBLK", 1
-QUICK, DENSE = 0, 1
-"""Encodings."""
+QUICK, DENSE = 0, 1  # encodings
 LIMIT = 256 << 10
 """A block is not larger."""
 MAX_PLAIN = 64 << 20
@@ -57,8 +56,7 @@ def closed(columns: Columns, encoding: int, level: int, directory: bytes, pages:
     """A block of columns that stand in its directory and pages."""
     size = HEADER_BYTES + len(directory) + sum(map(len, pages))
     counts = len(columns.devices), len(columns), len(columns.names), len(columns.heads), columns.count
-    fields = MAGIC, VERSION, encoding, level, 0, size, len(directory), *counts, *ends_of(columns)
-    head = _HEADER.pack(*fields)
+    head = _HEADER.pack(MAGIC, VERSION, encoding, level, 0, size, len(directory), *counts, *ends_of(columns))
     checksum = crc32(directory, crc32(head[_CHECKED_FROM:], crc32(head[: _CHECKED_FROM - 4])))
     return b"".join([head[: _CHECKED_FROM - 4], struct.pack("<I", checksum), head[_CHECKED_FROM:], directory, *pages])
 
@@ -141,7 +139,10 @@ def offsets_of(sizes: Ints) -> Ints:
 
 def listed(names: Names, kind: np.dtype[Any]) -> bytes:
     """The sizes of texts, then the texts."""
-    return lengths(names.offsets).astype(kind).tobytes() + names.data[names.offsets[0] : names.offsets[-1]].tobytes()
+    sizes = lengths(names.offsets)
+    if int(sizes.max(initial=0)) >> 8 * kind.itemsize:
+        raise TooLarge(f"a name has {sizes.max():,} bytes, more than a block can say")
+    return sizes.astype(kind).tobytes() + names.data[names.offsets[0] : names.offsets[-1]].tobytes()
 
 
 def size_of(columns: Columns) -> int:

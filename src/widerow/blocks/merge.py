@@ -56,8 +56,7 @@ def merge(
             if a < b:
                 parts.append(one.part(a, b).compacted())
                 devices.append(np.repeat(mine[a:b] - np.int32(first), lengths(one.offsets[a : b + 1])))
-        columns = arranged(_together(parts, every.names.take(order[first:last]), devices))
-        columns = _without(columns, erased)
+        columns = _without(arranged(_together(parts, every.names.take(order[first:last]), devices)), erased)
         if len(columns):
             yield columns
         first = last

@@ -9,12 +9,9 @@ from widerow.blocks.columns import Columns
 from widerow.blocks.dense import MOST_PRESENCES, encode_dense
 from widerow.blocks.layout import LIMIT, MAX_PLAIN, size_of
 from widerow.blocks.quick import encode_quick
-from widerow.model.arrays import lengths
 from widerow.model.errors import TooLarge
 from widerow.model.times import format_time
 
-MOST_NAME = 0xFFFF
-"""Bytes of a name."""
 _FIRST_PLAIN = 4 * LIMIT
 """Bytes without compression of the first piece that is made dense: reports take a tenth of that, noise most of it."""
 _FULL = 0.95
@@ -59,33 +56,21 @@ def _device_before(columns: Columns, at: int, stop: int) -> int:
 
 def _fits_in_memory(piece: Columns) -> bool:
     presences, plain = len({id(head.rows) for head in piece.heads}), size_of(piece)
-    fits = plain <= MAX_PLAIN // 2 and presences * len(piece) // 8 <= max(plain, LIMIT) and presences <= MOST_PRESENCES
-    return fits and _longest(piece) <= MOST_NAME
+    return plain <= MAX_PLAIN // 2 and presences * len(piece) // 8 <= max(plain, LIMIT) and presences <= MOST_PRESENCES
 
 
 def split(columns: Columns, limit: int) -> list[Columns]:
     """Compacted pieces, each at most so large without compression; cut between devices where that costs little."""
     piece = columns.compacted()
     size, rows = size_of(piece), len(piece)
-    if size <= limit and _longest(piece) <= MOST_NAME:
+    if size <= limit:
         return [piece] if rows else []
     if rows == 1:
         raise _too_large(piece, size, limit)
     parts = min(rows, max(2, size // limit + 1))
-    cuts = [0]
-    for k in range(1, parts):
-        even = rows * k // parts
-        cuts.append(_device_before(piece, even - rows // parts, even))
-    cuts = sorted({*cuts, rows})
+    even = [rows * k // parts for k in range(1, parts)]
+    cuts = sorted({0, rows, *[_device_before(piece, row - rows // parts, row) for row in even]})
     return [part for a, b in pairwise(cuts) for part in split(piece.between(a, b), limit)]
-
-
-def _longest(piece: Columns) -> int:
-    """Of the names; where all of them together are shorter than one may be, as long as these."""
-    every = [int(names.offsets[-1]) for names in (piece.devices, piece.names)]
-    if max(every) > MOST_NAME:
-        every = [int(lengths(names.offsets).max()) for names in (piece.devices, piece.names)]
-    return max(every)
 
 
 def _too_large(piece: Columns, size: int, limit: int) -> TooLarge:
