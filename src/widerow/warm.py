@@ -31,6 +31,7 @@ from widerow.model.batch import Report, batch_of
 from widerow.model.device import Profile
 from widerow.model.errors import WiderowError
 from widerow.model.names import Names
+from widerow.model.system import check_address_space, explained
 from widerow.model.tenant import Limits, Tenant
 from widerow.model.times import DAY, HOUR, MINUTE, SECOND, TimeSpan
 from widerow.pipeline.job import Job, Outcome
@@ -196,6 +197,8 @@ def _ask_usage(service: Service, tenant: Tenant) -> None:
 
 if __name__ == "__main__":
     try:
+        check_address_space()
         warm_up()
-    except WiderowError as error:
-        raise SystemExit(f"warming up failed: {error}") from error
+    except (WiderowError, OSError, MemoryError) as error:
+        said = explained(error) if isinstance(error, OSError) else str(error) or "there is too little memory"
+        raise SystemExit(f"warming up failed: {said}") from None

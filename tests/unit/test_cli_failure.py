@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -45,3 +47,37 @@ def test_a_traceback_is_shown_where_it_is_asked_for() -> None:
     done = ended("raise ValueError('odd')", WIDEROW_TRACEBACK="1")
     assert "Traceback" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("error: internal: ValueError: odd")
+
+
+def test_an_interrupt_that_meets_the_end_of_an_object_is_not_lost() -> None:
+    statement = (
+        "import signal, time\n"
+        "    class Ending:\n"
+        "        def __del__(self):\n"
+        "            signal.raise_signal(signal.SIGINT)\n"
+        "    Ending()\n"
+        "    time.sleep(20)"
+    )
+    done = ended(statement)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize("mib", [150, 500, 1500])
+@pytest.mark.parametrize(
+    "command",
+    ["tenant list --store rocksdb:no", "serve --store rocksdb:no"],
+)
+def test_too_little_address_space_is_said_beforehand(command: str, mib: int, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "widerow.cli.main", *command.split()],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (mib << 20, mib << 20)),
+    )
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert f"limited to {mib:,} MiB" in last
+    assert "ulimit -v" in last
+    assert "Traceback" not in done.stderr

@@ -84,6 +84,36 @@ def test_a_store_all_of_whose_files_are_gone_is_not_made_again(tmp_path: Path) -
         opened(folder)
 
 
+def test_no_store_is_made_among_the_files_of_others(tmp_path: Path) -> None:
+    folder = tmp_path / "home"
+    folder.mkdir(mode=0o755)
+    for name in ("thesis.txt", "letters"):
+        (folder / name).write_text("years of work")
+    with pytest.raises(ConfigError, match=r"home holds something other than a store \(letters and 1 more\).*empty"):
+        opened(folder)
+    assert names(folder) == {"thesis.txt", "letters"}
+    assert folder.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_store_is_made_beside_what_a_file_system_and_a_failed_start_leave(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    for name in (
+        "LOCK",
+        "LOG",
+        "LOG.old.1795092578416575",
+        "OPTIONS-000007",
+        "000001.dbtmp",
+        "rocksdict-config.json",
+        LEDGER,
+    ):
+        (tmp_path / name).touch()
+    (tmp_path / "OPTIONS-000007.dbtmp").touch()
+    made(tmp_path)
+    engine = opened(tmp_path)
+    assert count(engine) == 2
+    engine.close()
+
+
 def test_making_a_store_may_be_cut_off_and_begun_again(tmp_path: Path) -> None:
     killed = (
         "import os, sys; from pathlib import Path; from widerow.engine.rocksdb import database; "

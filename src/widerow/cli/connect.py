@@ -25,6 +25,7 @@ from widerow.cli.failure import Failed, Misused, as_misuse
 from widerow.config import Config, load
 from widerow.model.address import check_brokers, mqtt_url
 from widerow.model.store import Embedded, InMemory, is_made, parse_store
+from widerow.model.system import check_address_space
 from widerow.server.sockets import SOCKET, is_served, reachable
 
 
@@ -69,6 +70,7 @@ def resolve(
         store = settings.store.url
     with as_misuse():
         parse_store(store)
+    check_address_space()
     return Where(store=store, config=replace(settings, store=replace(settings.store, url=store)))
 
 
@@ -95,6 +97,7 @@ def configuration(
             check_brokers(brokers)
         if mqtt:
             mqtt_url(mqtt)
+    check_address_space()
     kafka = replace(settings.kafka, brokers=settings.kafka.brokers if brokers is None else brokers)
     broker = replace(settings.mqtt, url=settings.mqtt.url if mqtt is None else mqtt)
     return replace(settings, store=replace(settings.store, url=store), http=http, kafka=kafka, mqtt=broker)

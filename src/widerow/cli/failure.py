@@ -5,15 +5,20 @@ Rule: a command never ends with a traceback. `WIDEROW_TRACEBACK=1` asks for one,
 
 from __future__ import annotations
 
+import _thread
 import errno
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from widerow.model.errors import INTERNAL, ConfigError, Rejected, WiderowError
 from widerow.model.system import explained
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 USAGE = 2
 """The exit code for a command that was put wrongly; 1 is for one that was understood and failed."""
@@ -68,6 +73,14 @@ def leave(error: BaseException) -> NoReturn:
     sys.exit(ended(error))
 
 
+def heed_later(unraisable: UnraisableHookArgs) -> None:
+    """Python's `sys.unraisablehook`, with which an interrupt that met an object's end is not lost: it comes once more."""
+    if isinstance(unraisable.exc_value, KeyboardInterrupt):
+        threading.Timer(0.01, _thread.interrupt_main).start()
+    else:
+        sys.__unraisablehook__(unraisable)
+
+
 def ended(error: BaseException) -> int:
     """Print the one line for an error; gives the exit code."""
     if isinstance(error, KeyboardInterrupt):
@@ -87,6 +100,8 @@ def _known(error: BaseException) -> Failed:
         return Failed("there is too little memory", code="memory", todo="give the process more (ulimit -v, its container)")
     if isinstance(error, OSError) and error.errno is not None:
         return Failed(explained(error), code="file")
+    if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
+        return Failed(str(error), code="memory", todo="allow more threads and memory (ulimit -u, ulimit -v, the container)")
     return Failed(
         f"{type(error).__name__}: {error}", code=INTERNAL, todo="this is a fault of Widerow: WIDEROW_TRACEBACK=1 shows where"
     )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
+
+from widerow.model.errors import ConfigError
 
 _ADVICE = {
     errno.EACCES: "check the permissions, or give another path",
@@ -17,6 +20,20 @@ _ADVICE = {
     errno.EEXIST: "a file or a link is in the way: give another path",
     errno.EIO: "the disk fails: see the system's log",
 }
+
+
+_ADDRESS_SPACE = 3 << 30
+"""What a process with a store and the compiler reserves, most of which it never touches."""
+
+
+def check_address_space() -> None:
+    """`ConfigError`: it is limited to less than is needed. Libraries that meet the limit end the process as they like."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit not in (resource.RLIM_INFINITY, -1) and limit < _ADDRESS_SPACE:
+        raise ConfigError(
+            f"the address space of this process is limited to {limit >> 20:,} MiB, and a store reserves "
+            f"{_ADDRESS_SPACE >> 20:,} MiB of it: remove the limit, or raise it (ulimit -v {_ADDRESS_SPACE >> 10})"
+        )
 
 
 def explained(error: OSError, path: object = None) -> str:

@@ -16,8 +16,8 @@ from pathlib import Path
 from widerow.engine.rocksdb.ledger import LEDGER, Claim
 from widerow.engine.rocksdb.log_format import whole
 from widerow.engine.rocksdb.manifest import read_manifest
-from widerow.model.errors import Corrupt
-from widerow.model.store import remains
+from widerow.model.errors import ConfigError, Corrupt
+from widerow.model.store import remains, strangers
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,16 @@ class Damage:
 
     def __str__(self) -> str:
         return f"{self.file} {self.what} at offset {self.offset:,}, and {self.bytes:,} bytes from there on were on the disk"
+
+
+def refuse_strangers(folder: Path) -> None:
+    """`ConfigError`: no store is here, and somebody's files are. A new store is not made among them."""
+    if found := strangers(folder):
+        more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
+        raise ConfigError(
+            f"{folder} holds something other than a store ({found[0]}{more}), and was left as it is: "
+            f"give the store a folder that is empty or not there yet"
+        )
 
 
 def may_create(folder: Path, claim: Claim | None) -> bool:

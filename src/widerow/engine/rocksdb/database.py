@@ -33,7 +33,7 @@ from rocksdict import (
 )
 
 from widerow.engine.port import TableSize
-from widerow.engine.rocksdb.check import check_files, may_create, way_out
+from widerow.engine.rocksdb.check import check_files, may_create, refuse_strangers, way_out
 from widerow.engine.rocksdb.durable import Durable
 from widerow.engine.rocksdb.families import is_windowed
 from widerow.engine.rocksdb.faults import fault, table_file
@@ -99,6 +99,7 @@ class Database:
         """Tells the greatest version there is. It is kept with every write, in the same batch."""
         self._kept_version_us = 0
         try:
+            refuse_strangers(path)
             make_private(path)
             before_us = self._written_us()
         except OSError as error:
