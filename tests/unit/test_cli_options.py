@@ -39,6 +39,8 @@ def commands(command: Any = None, path: tuple[str, ...] = ()) -> list[tuple[tupl
 SERVERS = {("serve",), ("gateway",), ("worker",), ("api",), ("demo",)}
 STORE_ONLY = {("backup",), ("restore",), ("migrate",), ("schema", "show"), ("schema", "diff"), ("schema", "apply")}
 """Commands that open a store themselves: they have no server to ask."""
+OF_FILES = {("blocks", "show"), ("blocks", "pack"), ("blocks", "unpack")}
+"""Commands that need neither a server nor a store."""
 
 
 def test_usage_errors_end_with_2_and_one_line_that_says_what_to_do() -> None:
@@ -103,7 +105,7 @@ def test_every_client_command_has_the_same_options() -> None:
         options = {option for parameter in command.params for option in parameter.opts}
         if path in STORE_ONLY:
             assert {"--config", "--json"} <= options, path
-        elif path not in SERVERS:
+        elif path not in SERVERS | OF_FILES:
             assert {"--server", "--token", "--store", "--config", "--json"} <= options, path
         if path[0] in ("device", "metric", "query", "latest", "simulate"):
             assert "--tenant" in options, path

@@ -16,7 +16,7 @@ PLACES = [
     "widerow.service.bring_up",
     "widerow.service.StoreSink",
     "widerow.service.Pipeline",
-    "widerow.codec.line.LineDecoder",  # after the pipeline's threads have begun
+    "widerow.codec.line.LineDecoders",  # after the pipeline's threads have begun
     "widerow.service.QuestionSlots",
     "widerow.service.Adapting.start",
     "widerow.service.Pyramid.start",

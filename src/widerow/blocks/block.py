@@ -1,7 +1,6 @@
 """A block: opened, asked what it has, and read in part. See docs/format/block.md.
 
-Opening checks the directory; reading checks each page that it touches. What is wrong raises `Corrupt`.
-Safe to share between threads.
+Opening checks the directory, and reading each page that it touches: `Corrupt`. Safe to share between threads.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from widerow.model.errors import Corrupt
 from widerow.model.names import Names
 from widerow.model.times import TimeSpan
 
-_BODIES: Final[dict[int, type[Any]]] = {QUICK: Quick, DENSE: Dense}
+_BODIES: Final[dict[int, type[Quick | Dense]]] = {QUICK: Quick, DENSE: Dense}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,8 @@ class Block:
         self.header: Final[Header] = header_of(data)
         if self.header.encoding not in _BODIES:
             raise Corrupt(f"a block of encoding {self.header.encoding}: was it written by a newer release?")
-        self._body: Any = _BODIES[self.header.encoding](data, self.header)
+        self._body = _BODIES[self.header.encoding](data, self.header)
+        self._columns: Final[Sequence[Any]] = self._body.columns
         self.devices: Final[Names] = self._body.devices
         self.offsets: Final[Ints] = self._body.offsets
         """Where the rows of each device begin, and where those of the last end."""
@@ -67,16 +67,16 @@ class Block:
     @property
     def metrics(self) -> list[str]:
         """Names of metrics and tags."""
-        return [self._names[name] for name in dict.fromkeys(column.name for column in self._body.columns)]
+        return [self._names[name] for name in dict.fromkeys(column.name for column in self._columns)]
 
     def infos(self) -> list[Info]:
         """The columns of metrics and tags, in order."""
         names = [*self._names, ""]  # the last is that of `PLAIN`
-        return [Info(names[c.name], names[c.part], c.kind, *self._body.describe(c)) for c in self._body.columns]
+        return [Info(names[c.name], names[c.part], c.kind, *self._body.describe(c)) for c in self._columns]
 
     def part(self, first: int, last: int) -> Columns:
         """All of the devices `first` to `last - 1`."""
-        return self._read([(first, last)], self._body.columns) if first < last else NO_COLUMNS
+        return self._read([(first, last)], self._columns) if first < last else NO_COLUMNS
 
     def read(
         self,
@@ -89,7 +89,7 @@ class Block:
 
         A row stays if none of the metrics is in it. `where`: rows that do not match are left out.
         """
-        head, columns = self.header, self._body.columns
+        head, columns = self.header, self._columns
         if span is not None:
             if span.stop_us <= head.first_us or span.start_us > head.last_us:
                 return NO_COLUMNS
@@ -100,7 +100,8 @@ class Block:
         if (where is not None and not asked) or not ranges:
             return NO_COLUMNS
         if metrics is not None:
-            columns = [column for column in columns if self._names[column.name] in set(metrics)]
+            wanted = set(metrics)
+            columns = [column for column in columns if self._names[column.name] in wanted]
         found = self._read(ranges, columns)
         keep = np.ones(len(found), np.bool_)
         if span is not None:
@@ -110,8 +111,7 @@ class Block:
         return found.matching(keep)
 
     def _read(self, ranges: Sequence[tuple[int, int]], columns: Sequence[Any]) -> Columns:
-        found: Columns = self._body.read([(int(self.offsets[a]), int(self.offsets[b])) for a, b in ranges], columns)
-        return found
+        return self._body.read([(int(self.offsets[a]), int(self.offsets[b])) for a, b in ranges], columns)
 
     def _may_match(self, column: Any, where: Where) -> bool:
         mine = self._names[column.name] == where.metric and column.part == PLAIN and column.kind not in CODED

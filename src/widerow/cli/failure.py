@@ -5,13 +5,14 @@ Rule: a command never ends with a traceback. `WIDEROW_TRACEBACK=1` asks for one,
 
 from __future__ import annotations
 
-import _thread
 import errno
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from widerow.model.errors import INTERNAL, ConfigError, Rejected, WiderowError
@@ -76,7 +77,8 @@ def leave(error: BaseException) -> NoReturn:
 def heed_later(unraisable: UnraisableHookArgs) -> None:
     """Python's `sys.unraisablehook`, with which an interrupt that met an object's end is not lost: it comes once more."""
     if isinstance(unraisable.exc_value, KeyboardInterrupt):
-        threading.Timer(0.01, _thread.interrupt_main).start()
+        again = partial(signal.pthread_kill, threading.main_thread().ident or 0, signal.SIGINT)
+        threading.Timer(0.01, again).start()
     else:
         sys.__unraisablehook__(unraisable)
 
