@@ -37,7 +37,7 @@ LONGER_S = 30
 IMPATIENT = {"WIDEROW_BIGTABLE_TIMEOUT_S": "2"}
 JSON = "Content-Type: application/json\r\n"
 WAITS = re.compile(
-    r"the store has a writer: process (\d+) on (\S+), since \S+ with a lease until \S+; waiting up to (\d+) s"
+    r"the store has a writer: process (\d+) on (\S+), since \S+, with a lease until \S+; waiting up to (\d+)s"
 )
 
 
