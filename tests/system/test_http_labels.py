@@ -175,8 +175,9 @@ def test_the_tag_of_simulated_trucks_is_a_label_until_the_tenant_lists_it_as_an_
         answer = site.client(Role.READ).get("/v1/fleet/latest", params={"metrics": "truck_velocity"}).json()
         names = {one["metric"] for one in answer["series"] if one["device"] == "truck-000001"}
         asked = {"metrics": "truck_velocity", "start": "-30d", "tags": "true"}
-        (first, *_) = site.client(Role.READ).get("/v1/devices/truck-000001/series", params=asked).json()["series"]
-        return names, [point[2] for point in first["points"]]
+        series = site.client(Role.READ).get("/v1/devices/truck-000001/series", params=asked).json()["series"]
+        (plainest,) = [one for one in series if one["metric"] == min(names)]
+        return names, [point[2] for point in plainest["points"]]
 
     commanded(simulate)
     names, tags = trucks()
@@ -186,4 +187,4 @@ def test_the_tag_of_simulated_trucks_is_a_label_until_the_tenant_lists_it_as_an_
     commanded(simulate)
     names, tags = trucks()
     assert "truck_velocity" in names
-    assert all(tag is not None and list(tag) == ["trailer"] for tag in tags)
+    assert [tag for tag in tags if tag is None or list(tag) != ["trailer"]] == []

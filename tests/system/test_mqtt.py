@@ -191,6 +191,8 @@ def test_of_messages_that_contradict_each_other_the_last_wins_however_they_are_r
         blocks.append(site.gateway.client.window.add(messages, now_us + (i - len(reads)) * MS))  # a millisecond apart
     for block in blocks:
         site.gateway._received(block)
+        given_us = site.service.clock.version_us()
+        eventually(lambda given_us=given_us: site.service.clock.version_us() > given_us)  # type: ignore[misc]
     eventually(lambda: not any(block.left for block in blocks))
     assert site.stored(name) == [reads[-1][-1]]
     assert site.refused("conflict") == before
