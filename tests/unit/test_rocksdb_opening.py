@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from widerow.cli.connect import store_exists
+from widerow.cli.demo_tokens import FILE
 from widerow.engine.contract import START_US, sparse_rows
 from widerow.engine.contract.tables import SPARSE, V1, A
 from widerow.engine.rocksdb import RocksEngine
@@ -18,6 +19,7 @@ from widerow.engine.rocksdb.faults import fault
 from widerow.engine.rocksdb.ledger import LEDGER
 from widerow.model.errors import ConfigError, Corrupt, StorageFull, StoreUnavailable
 from widerow.model.times import ManualClock
+from widerow.server.sockets import SOCKET
 
 
 def opened(folder: Path) -> RocksEngine:
@@ -105,6 +107,8 @@ def test_a_store_is_made_beside_what_a_file_system_and_a_failed_start_leave(tmp_
         "000001.dbtmp",
         "rocksdict-config.json",
         LEDGER,
+        SOCKET,
+        FILE,
     ):
         (tmp_path / name).touch()
     (tmp_path / "OPTIONS-000007.dbtmp").touch()

@@ -21,11 +21,6 @@ from widerow.model.errors import ConfigError
 _REMAINS = re.compile(r"\d+\.(sst|log)|MANIFEST-\d+|IDENTITY")
 KNOWN = "rocksdb:PATH, cassandra://HOST/KEYSPACE, bigtable://PROJECT/INSTANCE/PREFIX or memory:"
 CONSISTENCIES = ("ONE", "TWO", "THREE", "LOCAL_ONE", "QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "ALL")
-_LEFT = re.compile(
-    r"CURRENT|LOCK|LOG(\.old\.\d+)?|OPTIONS-\d+|.+\.dbtmp|rocksdict-config\.json"
-    r"|widerow-ledger|serve\.sock|demo-tokens\.json|lost\+found"
-)
-"""What a start that failed may have left, and what each file system has at its top."""
 RESTORING = "RESTORING"
 """A file in the folder of an embedded store: a backup is being restored into it, and nobody may open it."""
 
@@ -94,13 +89,6 @@ def is_made(folder: Path) -> bool:
 def remains(folder: Path) -> list[str]:
     """Files that only an embedded store leaves in its folder, `CURRENT` apart."""
     return sorted(file.name for file in folder.iterdir() if _REMAINS.fullmatch(file.name)) if folder.is_dir() else []
-
-
-def strangers(folder: Path) -> list[str]:
-    """What lies in a folder that holds no store, and was not put there by one that was being made."""
-    if not folder.exists() or is_made(folder):
-        return []
-    return sorted(file.name for file in folder.iterdir() if not _LEFT.fullmatch(file.name))
 
 
 def is_shared(url: str) -> bool:

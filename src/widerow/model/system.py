@@ -1,4 +1,4 @@
-"""What the operating system refuses, in words that say what to do."""
+"""Errors and limits of the operating system, in words that say how to go on."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _ADVICE = {
 
 
 _ADDRESS_SPACE = 3 << 30
-"""What a process with a store and the compiler reserves, most of which it never touches."""
+"""A process with a store and the compiler reserves this much, and never touches most of it."""
 
 
 def check_address_space() -> None:
     """`ConfigError`: it is limited to less than is needed. Libraries that meet the limit end the process as they like."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit not in (resource.RLIM_INFINITY, -1) and limit < _ADDRESS_SPACE:
+    if limit != resource.RLIM_INFINITY and limit < _ADDRESS_SPACE:
         raise ConfigError(
             f"the address space of this process is limited to {limit >> 20:,} MiB, and a store reserves "
             f"{_ADDRESS_SPACE >> 20:,} MiB of it: remove the limit, or raise it (ulimit -v {_ADDRESS_SPACE >> 10})"

@@ -56,12 +56,12 @@ class NewestHours:
         if len(devices) == 1:
             row = self._engine.get(NEWEST_HOURS, (tenant, shard_of(devices[0]), devices[0]))
             return {} if row is None else {devices[0]: str(row["hours"])}
+        return dict(text for rows in self._stored(tenant, devices) for text in _texts(rows))
+
+    def _stored(self, tenant: str, devices: Sequence[str]) -> Iterator[Rows]:
         shards = shards_of(Names.of(devices)).tolist()
         keys: list[Key] = [(tenant, shard, device) for shard, device in zip(shards, devices, strict=True)]
-        found: dict[str, str] = {}
-        for rows in self._engine.scan(NEWEST_HOURS, keys) if keys else ():
-            found.update(_texts(rows))
-        return found
+        return self._engine.scan(NEWEST_HOURS, keys) if keys else iter(())
 
     def change(
         self,
@@ -106,10 +106,8 @@ class NewestHours:
 
     def _live(self, tenant: str, devices: Sequence[str], marks: TenantMarks) -> dict[str, str]:
         """The rows of devices, but for those that were written before their device was erased."""
-        shards = shards_of(Names.of(devices)).tolist()
-        keys: list[Key] = [(tenant, shard, device) for shard, device in zip(shards, devices, strict=True)]
         live: dict[str, str] = {}
-        for rows in self._engine.scan(NEWEST_HOURS, keys) if keys else ():
+        for rows in self._stored(tenant, devices):
             named = _device(rows)
             newer = rows.version_us > marks.erased_us(named.names)[named.codes]
             live.update(_texts(rows if newer.all() else rows.take(newer)))

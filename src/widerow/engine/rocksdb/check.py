@@ -9,6 +9,7 @@ Rule 3: table files are not looked at. RocksDB misses one that is gone, and its 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,12 @@ from widerow.engine.rocksdb.ledger import LEDGER, Claim
 from widerow.engine.rocksdb.log_format import whole
 from widerow.engine.rocksdb.manifest import read_manifest
 from widerow.model.errors import ConfigError, Corrupt
-from widerow.model.store import remains, strangers
+from widerow.model.store import is_made, remains
+
+_NO_STRANGERS = re.compile(
+    rf"LOCK|LOG(\.old\.\d+)?|OPTIONS-\d+|.+\.dbtmp|rocksdict-config\.json|{LEDGER}|serve\.sock|demo-tokens\.json|lost\+found"
+)
+"""Files that a store leaves that was never made, or removed by hand; and the folder that file systems have at their top."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +43,9 @@ class Damage:
 
 def refuse_strangers(folder: Path) -> None:
     """`ConfigError`: no store is here, and somebody's files are. A new store is not made among them."""
-    if found := strangers(folder):
+    if not folder.exists() or is_made(folder):
+        return
+    if found := sorted(file.name for file in folder.iterdir() if not _NO_STRANGERS.fullmatch(file.name)):
         more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
         raise ConfigError(
             f"{folder} holds something other than a store ({found[0]}{more}), and was left as it is: "
