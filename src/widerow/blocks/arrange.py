@@ -192,13 +192,11 @@ def of_batch(batch: Batch) -> Columns:
     rows, values = np.empty(len(cells), np.int32), np.empty(len(cells), np.int64)
     _sort_out(cells.offsets, cells.name, cells.kind, cells.number.view(np.int64), cells.text, starts, rows, values)
     strands: dict[tuple[int, int, Kind], Strand] = {}
-    shared: dict[tuple[int, int, int], Codes] = {}
     cuts = starts.tolist()
     for key in np.flatnonzero(lengths(starts)).tolist():
-        mine, some = rows[cuts[key] : cuts[key + 1]], values[cuts[key] : cuts[key + 1]]
-        alike = shared.setdefault((len(mine), int(mine[0]), int(mine[-1])), mine)
         name, cell = divmod(key, len(_KINDS))
-        strands[name, PLAIN, _KINDS[CellKind(cell)]] = [(alike if np.array_equal(alike, mine) else mine, some)]
+        mine = slice(cuts[key], cuts[key + 1])
+        strands[name, PLAIN, _KINDS[CellKind(cell)]] = [(rows[mine], values[mine])]
     return arranged(
         Loose(batch.device.names, batch.device.codes, batch.time_us, batch.version_us, cells.names, strands, cells.texts)
     )

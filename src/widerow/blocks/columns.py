@@ -127,12 +127,8 @@ class Columns:
             return rows[a:b], slice(a, b)
 
         a, b = int(np.searchsorted(self.offsets, first, "right")) - 1, int(np.searchsorted(self.offsets, last))
-        devices, offsets, rows = (
-            self.devices.between(a, b),
-            self.offsets[a : b + 1].clip(first, last),
-            slice(first - base, last - base),
-        )
-        heads = picked(self.heads, pick)
+        devices, offsets, rows = self.devices.between(a, b), self.offsets[a : b + 1], slice(first - base, last - base)
+        offsets, heads = offsets.clip(first, last), picked(self.heads, pick)
         return Columns(devices, offsets, self.time_us[rows], self.version_us[rows], self.names, heads, self.texts)
 
     def matching(self, wanted: Flags) -> Columns:
@@ -156,23 +152,21 @@ class Columns:
         base = self.first_row
         codes = {h.name for h in self.heads} | {h.part for h in self.heads}
         texts, text = _used(self.texts, [h.values for h in self.heads if h.kind in CODED])
-        if base == 0 and len(codes - {PLAIN}) == len(self.names) and texts is self.texts:
+        if base == 0 and len(codes - {PLAIN}) == len(self.names) and len(texts) == len(self.texts):
             return self
         names, name = _used(self.names, [np.array(sorted(codes), np.int64)])
         heads = picked(self.heads, lambda rows: (rows - np.int32(base), slice(None))) if base else self.heads
-        new = {
-            h.key: Head(
-                int(name[h.name]), int(name[h.part]), h.kind, h.rows, text[h.values] if h.kind in CODED else h.values
-            )
+        heads = tuple(
+            Head(int(name[h.name]), int(name[h.part]), h.kind, h.rows, text[h.values] if h.kind in CODED else h.values)
             for h in heads
-            if h.kind in CODED or names is not self.names
-        }
-        heads = tuple(new.get(h.key, h) for h in heads)
+        )
         return Columns(self.devices, self.offsets - base, self.time_us, self.version_us, names, heads, texts)
 
 
 def _used(names: Names, codes: list[Ints]) -> tuple[Names, Ints]:
     """The names that have one of the codes, in their order, and for each old code the new one."""
+    if not codes:
+        return NO_NAMES, _NOTHING
     used = np.zeros(len(names) + 1, np.bool_)  # the last is that of `PLAIN`
     for some in codes:
         used[some] = True

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -20,8 +20,10 @@ from widerow.blocks.layout import HEADER_BYTES, I8, U2, U4, Header, Reader, offs
 from widerow.blocks.quick import rises
 from widerow.model.arrays import Bytes, Codes, Ints, lengths
 from widerow.model.errors import Corrupt
+from widerow.model.kernel import kernel
 from widerow.model.names import NO_NAMES
 
+_CONSTANT, _PCO, _SQUEEZED, _LAST = map(int, (Codec.CONSTANT, Codec.PCO, Codec.SQUEEZED, max(Codec)))
 _PCO_TYPES: Final = {Kind.NUMBER: "f64", Kind.INTEGER: "i64"}
 
 
@@ -41,6 +43,29 @@ class Column(NamedTuple):
     last_page: int
 
 
+@kernel
+def _possible(fields: Ints, before: Ints, counts: Ints) -> bool:
+    """Whether the lines of columns agree with each other, the pages, and the header's rows, names, heads and values."""
+    (rows, names, heads, total), page = counts, 0
+    for i in range(fields.shape[1]):
+        name, part, kind, codec, presence, paged, _, values = fields[:8, i]
+        if kind >= len(KINDS) or codec > _LAST or page + paged >= len(before):
+            return False
+        stored = 0 if codec == _CONSTANT else values
+        right = before[page + paged] - before[page] == stored and (paged > 0) == (stored > 0)
+        right &= paged < 2 or codec == _PCO
+        if i < len(FIRST):
+            right &= name == FIRST[i] and not presence and (codec == _SQUEEZED if i < 2 else KINDS[kind] == Kind.INTEGER)
+        else:
+            right &= 0 <= name < names and PLAIN <= part < names and presence <= fields[7, 1]
+            right &= i == len(FIRST) or (fields[0, i - 1], fields[1, i - 1], fields[2, i - 1]) < (name, part, kind)
+            total -= values
+        if not right or (i >= 2 and not (0 < values <= rows if presence else values == rows)):
+            return False
+        page += paged
+    return fields.shape[1] == heads + len(FIRST) and total == 0 and page == len(before) - 1
+
+
 class Dense:
     """The directory of a dense block, and its pages on demand."""
 
@@ -50,40 +75,29 @@ class Dense:
         reader = Reader(plain, 0, len(plain))
         columns, pages, file_header = reader.ints(U4, 3).tolist()
         lines = reader.array(COLUMN, columns)
-        page_values, page_bytes, self._sums = reader.ints(U4, 3 * pages).reshape(-1, 3).T
+        page_values, page_bytes, sums = reader.ints(U4, 3 * pages).reshape(-1, 3).T
         self.offsets: Final = offsets_of(reader.ints(U4, header.devices))
         self._file_header = reader.bytes(file_header)
-        fields = [lines[f"f{i}"].astype(np.int64) for i in range(10)]
-        name, part, kind, codec, presence, paged, meta, values = fields[:8]
-        last, metas = np.cumsum(paged), offsets_of(meta).tolist()
-        self._before: list[int] = offsets_of(page_values).tolist()
+        fields = np.array([lines[f"f{i}"] for i in range(10)], np.int64)
+        metas, before = offsets_of(fields[6]).tolist(), offsets_of(page_values)
+        self._sums: list[int] = sums.tolist()
+        self._before: list[int] = before.tolist()
         """How many values are on the pages before each."""
-        self._page_bytes = offsets_of(page_bytes) + HEADER_BYTES + header.directory
+        self._page_bytes: list[int] = (offsets_of(page_bytes) + HEADER_BYTES + header.directory).tolist()
         every_meta = reader.bytes(metas[-1])
         self.devices: Final = reader.names(U2, header.devices)
         self.names: Final = reader.names(U2, header.names)
         reader.end()
-        if columns < len(FIRST) or last[-1] != pages or kind.max() >= len(KINDS) or codec.max() > Codec.SQUEEZED:
-            raise Corrupt("a block's list of columns cannot be")
-        before, empty, rest = np.array(self._before), codec == Codec.CONSTANT, presence[2:]
-        right = before[last] - before[last - paged] == values * ~empty
-        right &= np.where(codec == Codec.PCO, paged > 0, paged == (values > 0) & ~empty)
-        right[2:] &= (values[2:] > 0) & np.where(rest > 0, values[2:] <= header.rows, values[2:] == header.rows)
-        right[4:] &= (name[4:] >= 0) & (name[4:] < len(self.names)) & (part[4:] >= PLAIN) & (part[4:] < len(self.names))
-        keys = list(zip(name[4:].tolist(), part[4:].tolist(), kind[4:].tolist(), strict=True))
-        rules = [
-            right.all() and presence.max() <= values[1] and not presence[:4].any() and name[:4].tolist() == list(FIRST),
-            codec[:2].tolist() == [Codec.SQUEEZED] * 2 and kind[2:4].tolist() == [Kind.INTEGER] * 2,
-            len(keys) == header.heads and all(a < b for a, b in pairwise(keys)) and values[4:].sum() == header.values,
-            self._page_bytes[-1] == header.size and self.offsets[-1] == header.rows and rises(self.offsets),
-        ]
-        if not all(rules):
+        whole = self._page_bytes[-1] == header.size and self.offsets[-1] == header.rows and rises(self.offsets)
+        if not whole or not _possible(fields, before, np.array(header[6:10])):
             raise Corrupt("a block's directory cannot be")
-        self._presence, self._counts = rest[rest > 0] - 1, values[2:][rest > 0]
+        self._presence, self._counts = (fields[i, 2:][fields[4, 2:] > 0] for i in (4, 7))
         parts = [every_meta[a:b] for a, b in pairwise(metas)]
-        kinds = [KINDS[number] for number in kind.tolist()]
-        of = [field.tolist() for field in (name, part, codec, presence, values, *fields[8:], last - paged, last)]
-        found = [Column(*column) for column in zip(*of[:2], kinds, *of[2:7], parts, *of[7:], strict=True)]
+        name, part, kind, codec, presence, paged, _, values, low, high = fields.tolist()
+        first = list(accumulate(paged, initial=0))
+        kinds = [KINDS[number] for number in kind]
+        of = name, part, kinds, codec, presence, values, low, high, parts, first[:-1], first[1:]
+        found = [Column(*column) for column in zip(*of, strict=True)]
         self._texts, self._presences, self._times, self._versions = found[:4]
         self.columns: Final = found[4:]
         self._marks: Bytes | None = None
@@ -91,7 +105,7 @@ class Dense:
 
     def describe(self, column: Column) -> tuple[str, int, int]:
         """Its codec, how many values it has, and its bytes without its line in the directory."""
-        pages = int(self._page_bytes[column.last_page] - self._page_bytes[column.first_page])
+        pages = self._page_bytes[column.last_page] - self._page_bytes[column.first_page]
         return Codec(column.codec).name.lower(), column.values, pages + len(column.meta)
 
     def may_have(self, column: Column, low: float, high: float) -> bool:
@@ -109,7 +123,7 @@ class Dense:
         for column in wanted:
             number = column.presence
             if number not in places:
-                places[number] = [(int(a[number - 1]), int(b[number - 1])) for a, b in marked]
+                places[number] = [(a[number - 1], b[number - 1]) for a, b in marked]
                 if any(a < b for a, b in places[number]):
                     rows[number] = self._marked_rows(number, spans)
             if number in rows:
@@ -123,31 +137,26 @@ class Dense:
             raise Corrupt("a block's texts are not those of its values")
         times, versions = (self._values(column, spans) for column in (self._times, self._versions))
         ends = [(int(self.offsets.searchsorted(a)), int(self.offsets.searchsorted(b))) for a, b in spans]
-        if len(ends) == 1:
-            (a, b), first = ends[0], spans[0][0]
-            devices, offsets = self.devices.between(a, b), self.offsets[a : b + 1] - first
-        else:
-            which = np.concatenate([np.arange(a, b) for a, b in ends])
-            devices, offsets = self.devices.take(which), offsets_of(lengths(self.offsets)[which])
+        which = np.concatenate([np.arange(a, b) for a, b in ends])
+        devices, offsets = self.devices.take(which), offsets_of(lengths(self.offsets)[which])
         return Columns(devices, offsets, times, versions, self.names, tuple(heads), texts)
 
     def _bits(self) -> Bytes:
         """For each presence a bit for each row."""
         if self._marks is None:
-            shape = self._presences.values, (self._rows + 7) // 8
             bits = np.frombuffer(self._unsqueezed(self._presences), np.uint8)
-            if len(bits) != shape[0] * shape[1]:
+            if len(bits) != self._presences.values * ((self._rows + 7) // 8):
                 raise Corrupt("a block's lists of rows cannot be")
-            self._marks = bits.reshape(shape)
-            if (self._marked(self._rows)[self._presence] != self._counts).any():
+            self._marks = bits.reshape(self._presences.values, -1)
+            if (np.array(self._marked(self._rows))[self._presence - 1] != self._counts).any():
                 raise Corrupt("a block's lists of rows are not those of its values")
         return self._marks
 
-    def _marked(self, row: int) -> Ints:
+    def _marked(self, row: int) -> list[int]:
         """For each presence how many of the rows before this one have a value."""
         bits, whole = self._bits(), row // 8
-        rest = bits[:, whole : whole + 1] & ((1 << row % 8) - 1)
-        counts: Ints = np.bitwise_count(np.hstack([bits[:, :whole], rest])).sum(axis=1, dtype=np.int64)
+        parts = bits[:, :whole], bits[:, whole : whole + 1] & ((1 << row % 8) - 1)
+        counts: list[int] = sum(np.bitwise_count(part).sum(axis=1, dtype=np.int64) for part in parts).tolist()
         return counts
 
     def _marked_rows(self, presence: int, spans: Sequence[tuple[int, int]]) -> Codes:
@@ -198,7 +207,7 @@ class Dense:
                 begin, stop = self._before[mine : mine + 2]
                 pieces.append(decoded[at - begin : min(end, stop) - begin])
                 at, mine = stop, mine + 1
-        values = np.concatenate(pieces)  # a view would hold on to its page
+        values = np.concatenate(pieces) if len(pieces) != 1 else pieces[0].copy()  # a view would hold on to its page
         return values.view(np.int64) if column.kind in TYPES else values.astype(np.int64)
 
     def _decode(self, column: Column, page: int) -> Any:
@@ -222,9 +231,8 @@ class Dense:
         return values
 
     def _page(self, page: int) -> bytes:
-        begin, end = self._page_bytes[page : page + 2].tolist()
-        data = self._data[begin:end]
-        if crc32(data) != int(self._sums[page]):
+        data = self._data[self._page_bytes[page] : self._page_bytes[page + 1]]
+        if crc32(data) != self._sums[page]:
             raise Corrupt("the checksum of a page of a block does not fit")
         return data
 
