@@ -25,6 +25,7 @@ from widerow.cli import (
     fleet,
     gateway,
     hot,
+    keys,
     latest,
     metric,
     migrate,
@@ -81,6 +82,7 @@ app.add_typer(deadletters.app, name="deadletters")
 app.add_typer(mqtt.app, name="mqtt")
 app.add_typer(schema.app, name="schema")
 app.add_typer(blocks.app, name="blocks")
+app.add_typer(keys.keys, name="keys")
 migrate.add_to(app)
 backup.add_to(app)
 verify.add_to(app)

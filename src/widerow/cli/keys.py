@@ -1,0 +1,12 @@
+"""`widerow keys`: the group of the commands about row keys. Other modules add theirs with `keys.command(...)`."""
+
+from __future__ import annotations
+
+import typer
+
+keys = typer.Typer(help="Row keys: how a store's keys are used.", no_args_is_help=True)
+
+
+@keys.callback()
+def _group() -> None:
+    pass
