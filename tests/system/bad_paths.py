@@ -25,7 +25,7 @@ from typer.main import get_command
 from widerow.cli.commands import app
 
 STORES = ("--store", "FROM", "TO")
-READ = ("--config", "--limits", "FILE", "SRC")
+READ = ("--config", "--fleet", "--limits", "--prices", "FILE", "SRC")
 WRITTEN = ("--data", "--out", "--output", "DEST")
 NEVER_OPENED = {("mqtt config", name) for name in ("--as", "--data", "--tls-cert", "--tls-key", "--tls-ca")}
 """The broker's own paths: the command writes them into the broker's settings."""

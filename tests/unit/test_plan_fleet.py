@@ -3,8 +3,9 @@
 import pytest
 
 from widerow.model.errors import ConfigError
+from widerow.model.tenant import FOREVER
 from widerow.model.times import DAY, HOUR, MINUTE, SECOND
-from widerow.plan.fleet import FOREVER, example_fleet, read_fleet, simple_fleet
+from widerow.plan.fleet import example_fleet, read_fleet, simple_fleet
 
 
 def test_the_example_describes_the_load_that_widerow_is_built_for() -> None:

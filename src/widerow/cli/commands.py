@@ -30,6 +30,7 @@ from widerow.cli import (
     metric,
     migrate,
     mqtt,
+    plan,
     query,
     schema,
     serve,
@@ -83,6 +84,7 @@ app.add_typer(mqtt.app, name="mqtt")
 app.add_typer(schema.app, name="schema")
 app.add_typer(blocks.app, name="blocks")
 app.add_typer(keys.keys, name="keys")
+plan.add_to(app)
 migrate.add_to(app)
 backup.add_to(app)
 verify.add_to(app)

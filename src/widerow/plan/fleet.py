@@ -7,14 +7,12 @@ Rule 2: a fault in a file is a `ConfigError` of one line that names the place in
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any
 
-from widerow.model.errors import ConfigError, Rejected
-from widerow.model.times import DAY, HOUR, SECOND, parse_duration
+from widerow.model.times import DAY, HOUR, SECOND
+from widerow.plan.sections import Section, document
 
 QUESTIONS: Mapping[str, str] = {
     "latest": "the newest values of one device",
@@ -23,8 +21,6 @@ QUESTIONS: Mapping[str, str] = {
     "tenant_latest": "all devices of a tenant, their newest values",
     "metric_fleet": "one metric over the fleet, the last hour",
 }
-FOREVER = 0
-"""A retention without end."""
 MOST_DEVICES = 1_000_000_000
 
 
@@ -107,17 +103,13 @@ def simple_fleet(devices: int, interval_us: int, metrics: int, retention_us: int
 
 def read_fleet(text: str, source: str) -> Fleet:
     """The fleet that TOML describes. `source` names the file in errors."""
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{source}: {error}") from None
-    top = _Section(document, source, "")
+    top = document(text, source)
     classes = tuple(_device_class(section) for section in top.sections("class"))
     if not classes:
         raise top.wrong("class", "describe at least one class of devices, as [[class]] with devices = 1000")
     names = [kind.name for kind in classes]
     hot = tuple(_hot(section, names) for section in top.sections("hot"))
-    asked = _Section(top.table("questions"), source, "questions.")
+    asked = top.section("questions")
     given = set(asked.given)
     rates = {name: asked.number(name, 0.0, low=0.0, high=1e9) for name in QUESTIONS}
     fleet = Fleet(
@@ -133,7 +125,7 @@ def read_fleet(text: str, source: str) -> Fleet:
     return fleet
 
 
-def _device_class(section: _Section) -> DeviceClass:
+def _device_class(section: Section) -> DeviceClass:
     number = section.place
     kind = DeviceClass(
         name=section.text("name", "device" if number == "class[1]." else f"class-{number[6:-2]}"),
@@ -156,7 +148,7 @@ def _device_class(section: _Section) -> DeviceClass:
 _ID = re.compile(r"\{(n)(?::0?([1-9]))?\}|\{(hex):([1-9][0-9]?)\}")
 
 
-def _hot(section: _Section, classes: list[str]) -> Hot:
+def _hot(section: Section, classes: list[str]) -> Hot:
     hot = Hot(
         kind=section.text("class", classes[0]),
         devices=section.whole("devices", 1, low=1, high=MOST_DEVICES),
@@ -168,77 +160,3 @@ def _hot(section: _Section, classes: list[str]) -> Hot:
         raise section.wrong("class", f"there is no class {hot.kind!r}; there are {', '.join(classes)}")
     section.end()
     return hot
-
-
-class _Section:
-    """A table of the file. Each setting is taken once; one that nothing takes is an error."""
-
-    def __init__(self, given: Mapping[str, Any], source: str, place: str) -> None:
-        self.given, self._source, self.place = dict(given), source, place
-        self._known: list[str] = []
-
-    def wrong(self, name: str, reason: str) -> ConfigError:
-        return ConfigError(f"{self._source}: {self.place}{name}: {reason}")
-
-    def sections(self, name: str) -> list[_Section]:
-        found = self._take(name, [])
-        if isinstance(found, Mapping):
-            found = [found]
-        if not isinstance(found, list) or not all(isinstance(one, Mapping) for one in found):
-            raise self.wrong(name, f"write it as [[{name}]], once for each")
-        return [_Section(one, self._source, f"{name}[{number}].") for number, one in enumerate(found, 1)]
-
-    def table(self, name: str) -> Mapping[str, Any]:
-        found = self._take(name, {})
-        if not isinstance(found, Mapping):
-            raise self.wrong(name, f"write it as [{name}]")
-        return found
-
-    def text(self, name: str, default: str) -> str:
-        found = self._take(name, default)
-        if not isinstance(found, str) or not found.strip():
-            raise self.wrong(name, f"{found!r} is no text")
-        return found
-
-    def whole(self, name: str, default: int | None, *, low: int, high: int) -> int:
-        found = self._take(name, default)
-        if found is None:
-            raise self.wrong(name, "it is missing")
-        if not isinstance(found, int) or isinstance(found, bool) or not low <= found <= high:
-            raise self.wrong(name, f"{found!r} is no whole number from {low:,} to {high:,}")
-        return found
-
-    def number(self, name: str, default: float, *, low: float, high: float) -> float:
-        found = self._take(name, default)
-        if not isinstance(found, int | float) or isinstance(found, bool) or not low <= found <= high:
-            raise self.wrong(name, f"{found!r} is no number from {low:g} to {high:g}")
-        return float(found)
-
-    def duration(self, name: str, default: int) -> int:
-        found = self._take(name, None)
-        if found is None:
-            return default
-        if not isinstance(found, str):
-            raise self.wrong(name, f'{found!r} is no duration: give a number and a unit in quotes, such as "10s"')
-        try:
-            width_us = parse_duration(found)
-        except Rejected as error:
-            raise self.wrong(name, str(error)) from None
-        if width_us <= 0 and default > 0:
-            raise self.wrong(name, "it must be longer than nothing")
-        return width_us
-
-    def retention(self, name: str, default: int) -> int:
-        if self.given.get(name) == "forever":
-            self._take(name, None)
-            return FOREVER
-        return self.duration(name, default)
-
-    def end(self) -> None:
-        """Everything that stands in the table has been taken."""
-        if unknown := sorted(self.given):
-            raise self.wrong(unknown[0], f"there is no such setting here; there are {', '.join(sorted(self._known))}")
-
-    def _take(self, name: str, default: Any) -> Any:
-        self._known.append(name)
-        return self.given.pop(name, default)

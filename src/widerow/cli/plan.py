@@ -1,0 +1,184 @@
+"""`widerow plan`: what a fleet costs to store, before anything runs. Needs no server and no store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from widerow.cli import output
+from widerow.cli.failure import Failed, Misused, as_misuse
+from widerow.cli.session import JsonOption, duration
+from widerow.model.system import explained
+
+if TYPE_CHECKING:
+    from widerow.plan.fleet import Fleet
+    from widerow.plan.levels import Design
+    from widerow.plan.prices import Prices
+
+
+class EngineName(StrEnum):
+    CASSANDRA = "cassandra"
+    BIGTABLE = "bigtable"
+    ROCKSDB = "rocksdb"
+
+
+class Layout(StrEnum):
+    ROWS = "rows"
+    PACKED = "packed"
+
+
+_COPIES = {EngineName.CASSANDRA: 3, EngineName.BIGTABLE: 1, EngineName.ROCKSDB: 1}
+_FLEET_OPTIONS = ("--devices", "--interval", "--metrics", "--tenants", "--retention")
+_ROLLUPS = ("minute", "hour", "day")
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("plan")(plan)
+
+
+def plan(
+    devices: Annotated[
+        int | None, typer.Option("--devices", min=1, max=1_000_000_000, help="How many devices.", show_default=False)
+    ] = None,
+    interval: Annotated[
+        str | None, typer.Option("--interval", metavar="TIME", help="Between two reports of a device; 10s.")
+    ] = None,
+    metrics: Annotated[
+        int | None, typer.Option("--metrics", min=1, max=10_000, help="Numbers in a report; 10.", show_default=False)
+    ] = None,
+    tenants: Annotated[
+        int | None, typer.Option("--tenants", min=1, max=1_000_000, help="Customers; 1.", show_default=False)
+    ] = None,
+    retention: Annotated[
+        str | None, typer.Option("--retention", metavar="TIME", help="Raw reports are kept so long, or forever; 30d.")
+    ] = None,
+    fleet: Annotated[
+        Path | None,
+        typer.Option("--fleet", metavar="FILE", help="A described fleet, instead of these options.", show_default=False),
+    ] = None,
+    minute_retention: Annotated[
+        str, typer.Option("--minute-retention", metavar="TIME", help="The same of minutes; none: no minutes.")
+    ] = "90d",
+    hour_retention: Annotated[str, typer.Option("--hour-retention", metavar="TIME", help="The same of hours.")] = "365d",
+    day_retention: Annotated[str, typer.Option("--day-retention", metavar="TIME", help="The same of days.")] = "forever",
+    rf: Annotated[
+        int | None,
+        typer.Option(
+            "--rf", min=1, max=16, help="Copies: Cassandra's replicas (3), Bigtable's clusters (1).", show_default=False
+        ),
+    ] = None,
+    engine: Annotated[EngineName, typer.Option("--engine", help="The store.")] = EngineName.CASSANDRA,
+    layout: Annotated[
+        Layout, typer.Option("--layout", help="How reports lie in the store: rows, or packed as columns.")
+    ] = Layout.ROWS,
+    row_bytes: Annotated[
+        float | None,
+        typer.Option(
+            "--row-bytes", min=0.01, max=1e6, help="Bytes that a raw value takes on disk, if you know.", show_default=False
+        ),
+    ] = None,
+    textbook: Annotated[
+        bool,
+        typer.Option(
+            "--textbook", help="The textbook's figures: 100 bytes a metric, 10% for aggregates.", show_default=False
+        ),
+    ] = False,
+    prices: Annotated[
+        Path | None, typer.Option("--prices", metavar="FILE", help="Your prices of nodes.", show_default=False)
+    ] = None,
+    print_prices: Annotated[
+        bool, typer.Option("--print-prices", help="Print the price table, to edit it.", show_default=False)
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Compute rates, bytes, nodes and cost of a fleet, before anything runs. Needs no store.
+
+    For example:
+
+    widerow plan --devices 1000000 --interval 10s --metrics 10 --tenants 20
+
+    widerow plan --devices 50000 --interval 1m --metrics 20 --engine bigtable --rf 2
+
+    widerow plan --textbook --devices 1000000 --interval 10s --metrics 10 --retention 30d --rf 3 --json
+
+    widerow plan --print-prices
+    """
+    if print_prices:
+        from widerow.plan.prices import price_table  # noqa: PLC0415
+
+        output.emit_bytes(price_table().encode())
+        return
+    given = dict(zip(_FLEET_OPTIONS, (devices, interval, metrics, tenants, retention), strict=True))
+    kept = {"minute": minute_retention, "hour": hour_retention, "day": day_retention}
+    with as_misuse():
+        chosen = _prices(prices)
+        design = _design(_fleet(fleet, given), kept, engine, layout, rf)
+        design = replace(design, metric_bytes=row_bytes)
+    from widerow.cli import plan_text  # noqa: PLC0415
+
+    if textbook:
+        if layout is not Layout.ROWS or engine is not EngineName.CASSANDRA:
+            raise Misused("--textbook is about rows on Cassandra", todo="leave out --engine and --layout")
+        answer = plan_text.textbook(design, chosen)
+        output.emit_json(answer) if as_json else plan_text.draw_textbook(design, answer)
+        return
+    answer = plan_text.planned(design, chosen)
+    output.emit_json(answer) if as_json else plan_text.draw(design, answer)
+
+
+def _fleet(file: Path | None, given: Mapping[str, object]) -> Fleet:
+    from widerow.plan.fleet import read_fleet, simple_fleet  # noqa: PLC0415
+
+    if file is not None:
+        if also := [name for name, value in given.items() if value is not None]:
+            raise Misused(f"--fleet and {also[0]} contradict each other: the file says it")
+        return read_fleet(text_of(file), str(file))
+    if given["--devices"] is None:
+        raise Misused("how large is the fleet?", todo="give --devices N, or --fleet FILE")
+    interval_us = _longer("--interval", str(given["--interval"] or "10s"))
+    retention_us = _kept("--retention", str(given["--retention"] or "30d"))
+    fleet = simple_fleet(int(str(given["--devices"])), interval_us, int(str(given["--metrics"] or 10)), retention_us)
+    return replace(fleet, tenants=int(str(given["--tenants"] or 1)))
+
+
+def _design(fleet: Fleet, kept: dict[str, str], engine: EngineName, layout: Layout, rf: int | None) -> Design:
+    from widerow.plan.levels import Design  # noqa: PLC0415
+
+    if engine is EngineName.ROCKSDB and (rf or 1) > 1:
+        raise Misused(f"--rf {rf}: an embedded store has one copy", todo="leave --rf out, or take --engine cassandra")
+    kept_us = {level: _kept(f"--{level}-retention", text) for level, text in kept.items() if text != "none"}
+    return Design(fleet=fleet, engine=engine.value, layout=layout.value, copies=rf or _COPIES[engine], kept_us=kept_us)
+
+
+def _kept(option: str, text: str) -> int:
+    from widerow.model.tenant import FOREVER  # noqa: PLC0415
+
+    return FOREVER if text == "forever" else _longer(option, text)
+
+
+def _longer(option: str, text: str) -> int:
+    width_us = duration(option, text)
+    if width_us <= 0:
+        raise Misused(f"{option} {text}: it must be longer than nothing")
+    return width_us
+
+
+def _prices(file: Path | None) -> Prices:
+    from widerow.plan.prices import default_prices, read_prices  # noqa: PLC0415
+
+    return default_prices() if file is None else read_prices(text_of(file), str(file))
+
+
+def text_of(file: Path) -> str:
+    """A file that the user wrote."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise Failed(f"{file} is not UTF-8 ({error.reason} at byte {error.start})", code="file") from None
+    except OSError as error:
+        raise Failed(explained(error, file), code="file") from None
