@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from widerow.keys import KeySpec
 from widerow.keys.parts import escape, escape_text, escape_text_down, format_digits
-from widerow.keys.spec import Column, digits, literal, text
+from widerow.keys.spec import Column
+from widerow.keys.template import digits, literal, text
 from widerow.model.errors import ConfigError, Corrupt
 from widerow.model.names import Coded, Names
 
@@ -145,11 +146,47 @@ def test_a_bad_template_says_what_is_wrong() -> None:
     check("{tenant}#{time}", "say time:s")
     check("{tenant}#{time:ns}", "say time:s")
     check("{tenant}#{reversed:12}", "say reversed:10")
-    check("{salt:0}#{tenant}", "1 to 8")
+    check("{salt:0}#{tenant}", "1 to 32")
     check("{salt:2}#{time:s}", "needs an entity")
     check("{tenant:5}", "no option")
     check("{tenant}#{shard}", "shard:NN")
     check("{tenant}#100%#{device}", "neither %")
+    check("{hash}", "cannot be read back")
+    check("{device}#{time:s:unpadded}", "no fixed width")
+
+
+domains = st.lists(st.text(st.sampled_from("abz-"), min_size=1, max_size=4), min_size=1, max_size=4).map(".".join)
+places = st.fixed_dictionaries(
+    {"type": names, "location": names, "device": domains, "bucket": times, "shard": st.integers(0, 99)}
+)
+
+
+@given(st.lists(places, min_size=1, max_size=12), st.sampled_from(["year", "month", "day", "hour", "minute"]))
+def test_places_domains_and_dates_read_back(rows: list[dict[str, Any]], date: str) -> None:
+    spec = KeySpec.parse("{type}#{location}#{device:domain}#{shard:NN}#{bucket:" + date + "}")
+    unit = {"year": "Y", "month": "M", "day": "D", "hour": "h", "minute": "m"}[date]
+    for row in rows:
+        row["bucket"] = int(
+            np.datetime64(row["bucket"], "us").astype(f"datetime64[{unit}]").astype("datetime64[us]").astype(int)
+        )
+    check_round_trip(spec, [{name: row[name] for name in spec.values} for row in rows])
+
+
+def test_a_domain_is_shown_from_its_end() -> None:
+    spec = KeySpec.parse("{device:domain}#{bucket:day}")
+    assert spec.key({"device": "press.hall-2.acme.com", "bucket": 0}) == b"com.acme.hall-2.press#19700101"
+
+
+def test_a_template_shown_is_the_template_read() -> None:
+    def check(template: str) -> None:
+        assert str(KeySpec.parse(template)) == template
+
+    check("{salt:2}#{tenant}#{device}#{reversed:16}")
+    check("agg#hourly#{type}#{location}#{device:domain}#{shard:2}#{bucket:day}")
+    check("{device}#{bucket:us}#{time:iso}")
+    check("{device}#{time:ms:12}")
+    check("{device}#{reversed:s:9}")
+    check("{device}#{metric}#{time:s}")
 
 
 def test_a_prefix_must_lead() -> None:

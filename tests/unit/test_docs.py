@@ -158,7 +158,7 @@ def test_every_command_is_in_the_table_at_the_top_with_what_it_has() -> None:
     groups = {name: set(child.commands) for name, child in top_level().items() if hasattr(child, "commands")}
     assert set(rows) == set(top_level())
     for name, commands_of_it in groups.items():
-        assert set(re.findall(r"`(\w+)`", rows[name])) == commands_of_it, name
+        assert set(re.findall(r"`([\w-]+)`", rows[name])) == commands_of_it, name
 
 
 def test_every_option_is_documented() -> None:

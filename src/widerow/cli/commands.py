@@ -26,6 +26,7 @@ from widerow.cli import (
     gateway,
     hot,
     keys,
+    keys_lint,
     latest,
     metric,
     migrate,
@@ -83,7 +84,8 @@ app.add_typer(deadletters.app, name="deadletters")
 app.add_typer(mqtt.app, name="mqtt")
 app.add_typer(schema.app, name="schema")
 app.add_typer(blocks.app, name="blocks")
-app.add_typer(keys.keys, name="keys")
+app.add_typer(keys.keys, name="keys")  # its commands add themselves
+_ = keys_lint
 plan.add_to(app)
 migrate.add_to(app)
 backup.add_to(app)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import typer
 
-keys = typer.Typer(help="Row keys: how a store's keys are used.", no_args_is_help=True)
+keys = typer.Typer(
+    help="The key lab: judge row keys before they hold data, and see how a store's keys are used.", no_args_is_help=True
+)
 
 
 @keys.callback()

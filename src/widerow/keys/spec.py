@@ -4,9 +4,11 @@
 
 | field | shows |
 | --- | --- |
-| `{tenant}`, `{device}`, `{metric}` | a name, escaped |
+| `{tenant}`, `{device}`, `{metric}`, `{type}`, `{location}` | a name, escaped |
+| `{device:domain}` | a name with its labels reversed: `com.acme.hall-2` |
 | `{time:s}`, `{time:ms}`, `{time:us}` | event time as 10, 13 or 16 digits; `{bucket:...}` the same of the bucket's start |
 | `{time:iso}` | event time as `2026-11-15T08:00:00.250000Z` |
+| `{bucket:day}`, `hour`, ... | the start of the bucket as `20261115`, `2026111508` |
 | `{reversed:10}`, `13`, `16` | 10**n - 1 - time in s, ms or us: the newest comes first |
 | `{salt:2}` | the first hex digits of the md5 of the entity: spreads what would be one hot range |
 | `{shard:NN}` | `shard-07` |
@@ -15,15 +17,14 @@
 Rule 1: decoding gives what was encoded (times: rounded down to the unit).
 Rule 2: the byte order of keys is the order of their values, field by field.
 Rule 3: a name is followed by `#` or by nothing, so that no name can run into its neighbour.
+`KeySpec.of(parts)` also takes designs that break these rules, so that the key lab can show what happens.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import md5
-from itertools import pairwise
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -42,46 +43,17 @@ from widerow.keys.parts import (
     take_texts,
     text_lengths,
 )
+from widerow.keys.template import UNVALUED, Part, entity_of, faults, parts_of, template_of
 from widerow.model.arrays import PAD, Codes, Ints, lengths
 from widerow.model.errors import ConfigError, Corrupt
 from widerow.model.intern import coded_slices
 from widerow.model.names import Coded, Names
-from widerow.model.times import MS, SECOND
+from widerow.model.times import SECOND
 
 Column: TypeAlias = Ints | Coded
 
 _ISO_BYTES = 27
 _YEAR_0, _YEAR_10000 = -62_167_219_200 * SECOND, 253_402_300_800 * SECOND
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A piece of a key: a literal, or how it shows the value called `value`."""
-
-    kind: Literal["literal", "text", "digits", "iso", "salt"]
-    value: str
-    """Of a literal: its text."""
-    width: int = 0
-    """How many digits."""
-    unit_us: int = 1
-    """A time is divided by this."""
-    descending: bool = False
-
-
-def literal(text: str) -> Part:
-    return Part("literal", text)
-
-
-def text(value: str, *, descending: bool = False) -> Part:
-    return Part("text", value, descending=descending)
-
-
-def digits(value: str, width: int, *, unit_us: int = 1, descending: bool = False) -> Part:
-    return Part("digits", value, width, unit_us, descending)
-
-
-def salt(width: int) -> Part:
-    return Part("salt", "", width)
 
 
 @dataclass(frozen=True)
@@ -94,12 +66,26 @@ class KeySpec:
     @classmethod
     def parse(cls, template: str, columns: Mapping[str, str] | None = None) -> KeySpec:
         """The spec of a template. `columns` says what the caller calls a value: {"tenant": "tenant_id"}."""
-        return _parse(template, columns or {})
+        try:
+            parts = parts_of(template)
+        except ValueError as error:
+            raise ConfigError(f"key template {template!r}: {error}") from None
+        for fault in faults(parts):
+            raise ConfigError(f"key template {template!r}: {fault}")
+        return cls.of(parts, columns)
+
+    @classmethod
+    def of(cls, parts: Sequence[Part], columns: Mapping[str, str] | None = None) -> KeySpec:
+        """The spec of these parts. It may break the rules above."""
+        names = columns or {}
+        renamed = tuple(p if p.kind in UNVALUED else replace(p, value=names.get(p.value, p.value)) for p in parts)
+        entity = entity_of([part.value for part in parts if part.kind not in UNVALUED]) or ("device",)
+        return cls(renamed, tuple(names.get(name, name) for name in entity))
 
     @property
     def values(self) -> tuple[str, ...]:
         """What must be given, in the order it stands in the key."""
-        return tuple(part.value for part in self.parts if part.kind not in ("literal", "salt"))
+        return tuple(part.value for part in self.parts if part.kind not in UNVALUED)
 
     def encode(self, columns: Mapping[str, Column], n: int) -> Names:
         """The key of each of n rows."""
@@ -107,24 +93,30 @@ class KeySpec:
         ready: list[tuple[Part, Names, Codes] | tuple[Part, Ints]] = []
         sizes = np.zeros(n, np.int64)
         for part in self.parts:
-            if part.kind == "text":
+            if part.kind in ("text", "domain"):
                 texts[part.value] = _escaped(part, columns[part.value])
         for part in self.parts:
-            if part.kind == "digits":
+            if part.kind == "digits" and part.width:
                 numbers = _numbers(part, columns[part.value])
                 ready.append((part, numbers))
                 sizes += digit_lengths(numbers, part.width)
                 continue
             if part.kind == "literal":
-                shown = Names.of((part.value,)), np.zeros(n, np.int32)
+                piece_of = Names.of((part.value,)), np.zeros(n, np.int32)
             elif part.kind == "salt":
-                shown = _salts(part, [texts[name] for name in self.entity], n)
+                piece_of = _salts(part, [texts.get(name) or _entity(columns[name]) for name in self.entity], n)
+            elif part.kind == "hash":
+                piece_of = _hashes(part, columns, n)
             elif part.kind == "iso":
-                shown = _iso(columns[part.value])
+                piece_of = _iso(columns[part.value])
+            elif part.kind == "date":
+                piece_of = _dates(part, columns[part.value])
+            elif part.kind == "digits":
+                piece_of = _plain(_numbers(part, columns[part.value]))
             else:
-                shown = texts[part.value]
-            ready.append((part, *shown))
-            sizes += text_lengths(*shown)
+                piece_of = texts[part.value]
+            ready.append((part, *piece_of))
+            sizes += text_lengths(*piece_of)
         offsets = np.zeros(n + 1, np.int64)
         sizes.cumsum(out=offsets[1:])
         data = np.zeros(int(offsets[-1]) + PAD, np.uint8)
@@ -155,13 +147,17 @@ class KeySpec:
             elif part.kind == "salt":
                 if any(name not in values for name in self.entity):
                     break
-                out += _md5(DELIMITER.join(escape_text(str(values[name])) for name in self.entity))[: part.width]
-            elif part.value not in values:
+                out += self.salt_of(part, values)
+            elif part.kind == "hash" or part.value not in values:
                 break
             else:
                 out += encode_part(part, values[part.value])
                 used.add(part.value)
         return out, used
+
+    def salt_of(self, part: Part, values: Mapping[str, str | int]) -> bytes:
+        """The salt of an entity whose values are all given."""
+        return _md5(DELIMITER.join(escape_text(str(values[name])) for name in self.entity))[: part.width]
 
     def decode(self, keys: Names) -> dict[str, Column]:
         """The values of each key, distinct texts once. `Corrupt`: a key is not of this spec."""
@@ -175,16 +171,21 @@ class KeySpec:
             elif part.kind == "salt":
                 position += part.width
             elif part.kind == "digits":
-                numbers = np.empty(n, np.int64)
-                bad = take_digits(keys.data, position, stops, part.width, part.descending, numbers)
+                numbers, bad = _take_numbers(part, keys, position, stops)
                 out[part.value] = numbers * part.unit_us if part.unit_us > 1 else numbers
             elif part.kind == "iso":
                 out[part.value] = _iso_times(keys, position, stops)
                 position += _ISO_BYTES
+            elif part.kind == "date":
+                out[part.value] = _date_times(part, keys, position, stops)
+                position += part.width
+            elif part.kind == "hash":
+                raise ValueError("a key that is a hash of everything in it cannot be read back")
             else:
                 names, bad = take_texts(keys.data, position, stops, descending=part.descending)
                 if names is not None:
-                    out[part.value] = coded_slices(names.data, names.offsets[:-1], lengths(names.offsets))
+                    column = coded_slices(names.data, names.offsets[:-1], lengths(names.offsets))
+                    out[part.value] = Coded(_turned(column.names), column.codes) if part.kind == "domain" else column
             if bad >= 0:
                 raise self._strange(keys, bad)
         if n and (position != stops).any():
@@ -196,23 +197,48 @@ class KeySpec:
 
     def __str__(self) -> str:
         """The template, with the caller's names for the values."""
-        return "".join(map(_shown, self.parts))
+        return template_of(self.parts)
 
 
 def encode_part(part: Part, value: str | int) -> bytes:
     """One value as it stands in a key."""
     if part.kind == "text":
         return (escape_text_down if part.descending else escape_text)(str(value))
-    if part.kind == "iso":
-        names, codes = _iso(np.array([value], np.int64))
+    if part.kind == "domain":
+        return escape_text(_reversed_labels(str(value)))
+    if part.kind in ("iso", "date"):
+        moment = np.array([value], np.int64)
+        names, codes = _iso(moment) if part.kind == "iso" else _dates(part, moment)
         return names.bytes_at(int(codes[0]))
+    if not part.width:
+        return str(int(value) // part.unit_us).encode()
     return format_digits(int(value) // part.unit_us, part.width, descending=part.descending)
 
 
 def _escaped(part: Part, column: Column) -> tuple[Names, Codes]:
     if not isinstance(column, Coded):
         raise TypeError(f"{part.value} is a text")
-    return escape(column.names, descending=part.descending), column.codes
+    names = _turned(column.names) if part.kind == "domain" else column.names
+    return escape(names, descending=part.descending), column.codes
+
+
+def _entity(column: Column) -> tuple[Names, Codes]:
+    return (escape(column.names), column.codes) if isinstance(column, Coded) else _plain(column)
+
+
+def _reversed_labels(name: str) -> str:
+    return ".".join(reversed(name.split(".")))
+
+
+def _turned(names: Names) -> Names:
+    return Names.of(map(_reversed_labels, names))
+
+
+def _plain(numbers: Column) -> tuple[Names, Codes]:
+    """Numbers as texts without padding."""
+    assert not isinstance(numbers, Coded)
+    distinct, codes = np.unique(numbers, return_inverse=True)
+    return Names.of(map(str, distinct.tolist())), codes.astype(np.int32)
 
 
 def _numbers(part: Part, column: Column) -> Ints:
@@ -236,6 +262,53 @@ def _salts(part: Part, entity: Sequence[tuple[Names, Codes]], n: int) -> tuple[N
     return Names.of_bytes(salts), back.astype(np.int32)
 
 
+def _hashes(part: Part, columns: Mapping[str, Column], n: int) -> tuple[Names, Codes]:
+    """A hash of all the values of each row."""
+    whole = zip(
+        *(column.to_list() if isinstance(column, Coded) else column.tolist() for column in columns.values()), strict=True
+    )
+    hashes = [_md5(DELIMITER.join(str(value).encode() for value in row))[: part.width] for row in whole]
+    return Names.of_bytes(hashes), np.arange(n, dtype=np.int32)
+
+
+_MARKS = str.maketrans("", "", "-T:")
+_DATE_UNITS: Mapping[int, Literal["Y", "M", "D", "h", "m"]] = {4: "Y", 6: "M", 8: "D", 10: "h", 12: "m"}
+
+
+def _dates(part: Part, column: Column) -> tuple[Names, Codes]:
+    assert not isinstance(column, Coded)
+    moments, codes = np.unique(
+        column.astype("datetime64[us]").astype(f"datetime64[{_DATE_UNITS[part.width]}]"), return_inverse=True
+    )
+    return Names.of(str(moment).translate(_MARKS) for moment in moments), codes.astype(np.int32)
+
+
+def _date_times(part: Part, keys: Names, position: Ints, stops: Ints) -> Ints:
+    out = []
+    for p, stop in zip(position.tolist(), stops.tolist(), strict=True):
+        shown = keys.data[p : min(p + part.width, stop)].tobytes()
+        if len(shown) < part.width or not shown.isdigit():
+            raise Corrupt(f"a row key has {shown!r} where a date of {part.width} digits should be")
+        year, rest = shown[:4].decode(), [shown[k : k + 2].decode() for k in range(4, part.width, 2)]
+        out.append("-".join([year, *rest[:2]]) + ("T" + ":".join(rest[2:]) if rest[2:] else ""))
+    try:
+        return np.array([np.datetime64(moment, "us").astype(np.int64) for moment in out], np.int64)
+    except ValueError as error:
+        raise Corrupt(f"a row key has no date where one should be: {error}") from None
+
+
+def _take_numbers(part: Part, keys: Names, position: Ints, stops: Ints) -> tuple[Ints, int]:
+    numbers = np.zeros(len(keys), np.int64)
+    if part.width:
+        return numbers, take_digits(keys.data, position, stops, part.width, part.descending, numbers)
+    names, bad = take_texts(keys.data, position, stops, descending=False)
+    for i, shown in enumerate(names.to_bytes_list() if names is not None else ()):
+        if not shown.isdigit():
+            return numbers, i
+        numbers[i] = int(shown)
+    return numbers, bad
+
+
 def _iso(column: Column) -> tuple[Names, Codes]:
     assert not isinstance(column, Coded)
     if len(column) and (column.min() < _YEAR_0 or column.max() >= _YEAR_10000):
@@ -252,83 +325,3 @@ def _iso_times(keys: Names, position: Ints, stops: Ints) -> Ints:
         return np.array(moments, "datetime64[us]").astype(np.int64)
     except ValueError as error:
         raise Corrupt(f"a row key has no ISO time where one should be: {error}") from None
-
-
-_FIELD = re.compile(r"\{([^{}]*)\}")
-_UNITS = {"s": (10, SECOND), "ms": (13, MS), "us": (16, 1)}
-_REVERSED = {"10": SECOND, "13": MS, "16": 1}
-_NAMES = ("tenant", "device", "metric")
-
-
-def _parse(template: str, columns: Mapping[str, str]) -> KeySpec:
-    def wrong(reason: str) -> ConfigError:
-        return ConfigError(f"key template {template!r}: {reason}")
-
-    parts: list[Part] = []
-    for i, piece in enumerate(_FIELD.split(template)):
-        if i % 2 == 0:
-            if "{" in piece or "}" in piece:
-                raise wrong("a brace is not closed")
-            if "%" in piece or not piece.isprintable():
-                raise wrong("a literal holds neither % nor control characters")
-            parts += [literal(piece)] * bool(piece)
-            continue
-        try:
-            parts += _field(*piece.partition(":")[::2])
-        except ValueError as error:
-            raise wrong(str(error)) from None
-    values = [part.value for part in parts if part.kind not in ("literal", "salt")]
-    if not values:
-        raise wrong("it has no field, so all rows would have one key")
-    if again := [value for value in values if values.count(value) > 1]:
-        raise wrong(f"{again[0]} stands in it twice")
-    for part, behind in pairwise(parts):
-        if part.kind == "text" and not (behind.kind == "literal" and behind.value.startswith("#")):
-            raise wrong(f"behind {{{part.value}}} must stand # or nothing, or a name could run into what follows")
-    entity = [name for name in values if name in ("tenant", "device")] or [name for name in values if name == "metric"]
-    if any(part.kind == "salt" for part in parts) and not entity:
-        raise wrong("a salt needs an entity: {tenant}, {device} or {metric}")
-    renamed = tuple(p if p.kind in ("literal", "salt") else replace(p, value=columns.get(p.value, p.value)) for p in parts)
-    return KeySpec(renamed, tuple(columns.get(name, name) for name in entity))
-
-
-def _field(name: str, option: str) -> list[Part]:
-    """The parts of `{name:option}`. ValueError says what is wrong with it."""
-    if name in _NAMES:
-        if option:
-            raise ValueError(f"{{{name}}} takes no option")
-        return [text(name)]
-    if name in ("time", "bucket"):
-        if option == "iso":
-            return [Part("iso", name)]
-        if name == "bucket":
-            option = option or "us"
-        if option not in _UNITS:
-            raise ValueError(f"{{{name}:{option}}}: say {name}:s, {name}:ms, {name}:us or {name}:iso")
-        width, unit_us = _UNITS[option]
-        return [digits(name, width, unit_us=unit_us)]
-    if name == "reversed":
-        if option not in _REVERSED:
-            raise ValueError(f"{{reversed:{option}}}: say reversed:10 (seconds), reversed:13 (ms) or reversed:16 (us)")
-        return [digits("time", int(option), unit_us=_REVERSED[option], descending=True)]
-    if name == "salt":
-        if option not in list("12345678"):
-            raise ValueError(f"{{salt:{option}}}: a salt has 1 to 8 hex digits")
-        return [salt(int(option))]
-    if name in ("shard", "sub"):
-        width = len(option) if set(option) == {"N"} else int(option) if re.fullmatch("[0-9]{1,2}", option) else 0
-        if not 1 <= width <= 9:
-            raise ValueError(f"{{{name}:{option}}}: say {name}:NN for two digits, up to nine")
-        return [literal("shard-")] * (name == "shard") + [digits(name, width)]
-    known = ", ".join((*_NAMES, "bucket", "time", "reversed", "salt", "shard", "sub"))
-    raise ValueError(f"there is no field {name!r}; there are {known}")
-
-
-def _shown(part: Part) -> str:
-    if part.kind == "literal":
-        return part.value
-    if part.kind == "salt":
-        return f"{{salt:{part.width}}}"
-    option = "iso" if part.kind == "iso" else str(part.width) if part.kind == "digits" else ""
-    down = "reversed" * part.descending
-    return "{" + ":".join(filter(None, (part.value, down, option))) + "}"

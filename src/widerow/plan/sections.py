@@ -52,6 +52,12 @@ class Section:
             raise self.wrong(name, f"{found!r} is no text")
         return found
 
+    def texts(self, name: str) -> tuple[str, ...]:
+        found = self._take(name, [])
+        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+            raise self.wrong(name, f'give a list of texts, such as {name} = ["temperature"]')
+        return tuple(found)
+
     def whole(self, name: str, default: int | None, *, low: int, high: int) -> int:
         found = self._take(name, default)
         if found is None:

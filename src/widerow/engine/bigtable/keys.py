@@ -13,7 +13,8 @@ from functools import cached_property
 from widerow.engine.port import ALL, Span
 from widerow.engine.rows import Key
 from widerow.keys.parts import AFTER_DELIMITER, DELIMITER
-from widerow.keys.spec import KeySpec, Part, digits, encode_part, literal, salt, text
+from widerow.keys.spec import KeySpec, encode_part
+from widerow.keys.template import Part, digits, literal, salt, text
 from widerow.schema.table import KeyColumn, Table
 
 ENTITY = ("tenant_id", "device_id")
