@@ -39,6 +39,7 @@ from widerow.housekeeping import Housekeeping
 from widerow.ingest.bodies import Bodies
 from widerow.ingest.replay import Replay
 from widerow.memory import tenant_memory
+from widerow.model.batch import Batch
 from widerow.model.device import Device
 from widerow.model.errors import Conflict, NotTheWriter
 from widerow.model.store import Embedded, is_shared, parse_store
@@ -46,6 +47,8 @@ from widerow.model.store_clock import StoreClock
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, MINUTE, MS, SECOND, Clock, SystemClock, TimeSpan
 from widerow.ops.counters import Counters
+from widerow.ops.keyspace import EVERY_S, KeySpace
+from widerow.ops.recurring import Recurring
 from widerow.pipeline.adapting import Adapting, looks_every_s
 from widerow.pipeline.dead_letters import DeadLetters
 from widerow.pipeline.job import Sink
@@ -109,12 +112,15 @@ class Service:
     slots: QuestionSlots
     """Which requests are worked on."""
     hot: HotDevices
+    key_space: KeySpace
     clock_guard: ClockGuard | None = None
     """Of an embedded store."""
     keeper: Keeper | None = None
     """Of the writer's lease, where there is one: on a store that processes share."""
     adapting: Adapting | None = None
     """Of a process that writes to the store: what lets buckets follow what devices send."""
+    folding: Recurring = field(init=False)
+    """Counts what `key_space` has sampled."""
     gauges: Gauges = field(init=False)
     house: Housekeeping = field(init=False)
     backups: Backups = field(init=False)
@@ -123,6 +129,12 @@ class Service:
         place = parse_store(self.config.store.url)
         self.backups = Backups(self.engine, self.clock, place.path if isinstance(place, Embedded) else None)
         self.telemetry.erasure.recorded = self.backups.erased
+        self.folding = Recurring(
+            "keyspace",
+            lambda: self.key_space.fold(self.clock.now_us()),
+            EVERY_S,
+            failing="the samples of keys were not counted",
+        )
         self.gauges = Gauges(
             self.engine,
             self.pipeline,
@@ -184,6 +196,7 @@ class Service:
             level = logging.WARNING if rolls else logging.INFO  # commands that are over soon leave that to `doctor`
             guard = ClockGuard(engine, clock, level=level) if isinstance(clock, StoreClock) else None
             counters = Counters()
+            key_space = KeySpace(clock.now_us(), seed=secrets.randbits(32))
             pressure = Pressure(pressure_settings(config), counters)
             catalog = Catalog(
                 engine,
@@ -226,7 +239,7 @@ class Service:
                 counters,
                 pyramid=pyramid,
                 may_write=may_write,
-                heard=guard.heard if guard else lambda _tenant, _batch: None,
+                heard=_all_of(key_space.wrote, guard.heard if guard else None),
             )
             dead_letters = DeadLetters(engine, clock, counters, dead_letter_settings(config))
             undo.callback(dead_letters.close)
@@ -272,7 +285,16 @@ class Service:
                 telemetry,
                 pyramid,
                 pipeline,
-                Queries(telemetry, catalog, pyramid.rollups, pyramid.dirt, clock, query_settings(config), Costs(counters)),
+                Queries(
+                    telemetry,
+                    catalog,
+                    pyramid.rollups,
+                    pyramid.dirt,
+                    clock,
+                    query_settings(config),
+                    Costs(counters),
+                    key_space.read,
+                ),
                 Bodies(line_codec.LineDecoders(naming), json_codec.JsonDecoder(), clock),
                 clock.now_us(),
                 dead_letters,
@@ -284,6 +306,7 @@ class Service:
                 storage,
                 slots,
                 hot,
+                key_space,
                 guard,
                 keeper,
             )
@@ -297,6 +320,7 @@ class Service:
                 service.adapting.start()
             service.house.start()
             service.gauges.start()
+            service.folding.start()
             pyramid.start()
             admission.start()
             usage.start()
@@ -321,6 +345,7 @@ class Service:
             last_first.callback(self.pipeline.close)
             if self.adapting:
                 last_first.callback(self.adapting.stop)
+            last_first.callback(self.folding.stop)
             last_first.callback(self.gauges.stop)
             last_first.callback(self.house.stop)
             last_first.callback(self.backups.stop)
@@ -434,6 +459,17 @@ class Service:
 def _process_name(clock: Clock) -> str:
     """Of this process, or of this time that it runs: none before or after it has it."""
     return f"{clock.now_us() // MS:012x}-{secrets.token_hex(3)}"
+
+
+def _all_of(*heard: Callable[[str, Batch], None] | None) -> Callable[[str, Batch], None]:
+    """Those there are, one after the other."""
+    there = [one for one in heard if one is not None]
+
+    def tell(tenant: str, batch: Batch) -> None:
+        for one in there:
+            one(tenant, batch)
+
+    return tell
 
 
 def _count_rolled(counters: Counters, level: str, rolled: Rolled) -> None:

@@ -62,6 +62,7 @@ EXAMPLES = {
     "GET /v1/deadletters/{id}": Example("/v1/deadletters/{letter}"),
     "POST /v1/deadletters/replay": Example("/v1/deadletters/replay", {"ids": ["{letter}"]}),
     "DELETE /v1/deadletters": Example("/v1/deadletters?id={letter}"),
+    "GET /v1/admin/keyspace": Example("/v1/admin/keyspace"),
     "GET /v1/admin/tenants": Example("/v1/admin/tenants"),
     "POST /v1/admin/tenants": Example("/v1/admin/tenants", {"name": "walked"}),
     "GET /v1/admin/tenants/{tenant}": Example("/v1/admin/tenants/{tenant}"),

@@ -26,6 +26,7 @@ from widerow.cli import (
     gateway,
     hot,
     keys,
+    keys_heat,
     keys_lint,
     latest,
     metric,
@@ -85,7 +86,7 @@ app.add_typer(mqtt.app, name="mqtt")
 app.add_typer(schema.app, name="schema")
 app.add_typer(blocks.app, name="blocks")
 app.add_typer(keys.keys, name="keys")  # its commands add themselves
-_ = keys_lint
+_ = keys_heat, keys_lint
 plan.add_to(app)
 migrate.add_to(app)
 backup.add_to(app)

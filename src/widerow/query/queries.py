@@ -7,7 +7,7 @@ about steps are never cut: they are whole, or refused by a limit.
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,10 +56,12 @@ class Queries:
         clock: Clock,
         settings: QuerySettings | None = None,
         costs: Costs | None = None,
+        asked_about: Callable[[str, Sequence[str]], None] = lambda _tenant, _devices: None,
     ) -> None:
+        """`asked_about` is told the devices of each question."""
         self._telemetry, self._catalog = telemetry, catalog
         self.sources = Sources(telemetry, rollups, dirt_of, clock)
-        self.settings, self._costs = settings or QuerySettings(), costs
+        self.settings, self._costs, self._asked_about = settings or QuerySettings(), costs, asked_about
 
     def budget(self, tenant: Tenant, slot: Slot | None = None) -> Budget:
         """For one question of a tenant, which begins now. With a `slot` it counts for what all of its questions may cost:
@@ -91,6 +93,7 @@ class Queries:
         budget: Budget | None = None,
     ) -> Answer:
         """Points of a device, oldest first, about `limit` of them. `NotFound` if there is no such device."""
+        self._asked_about(tenant.name, (device,))
         wanted = Selectors.of(metrics)
         if after is not None:
             span = TimeSpan(min(max(span.start_us, _read_cursor(after)), span.stop_us), span.stop_us)
@@ -125,6 +128,7 @@ class Queries:
         budget: Budget,
     ) -> Points:
         """All points of some devices, oldest first by device; `QueryLimit` if there are more than `most`."""
+        self._asked_about(tenant.name, devices)
         found: list[Points] = []
         count, wanted = 0, Selectors.of(metrics)
         for device in devices:
@@ -153,6 +157,7 @@ class Queries:
         budget: Budget | None = None,
     ) -> Points:
         """Each metric's newest value within the raw retention. Devices never seen are left out."""
+        self._asked_about(tenant.name, devices)
         return latest(self.sources, tenant, devices, Selectors.of(metrics), budget)
 
     # -- steps
@@ -167,6 +172,7 @@ class Queries:
         group_by: Sequence[str] | None = None,
     ) -> Reply:
         """Statistics of a device. `NotFound` if there is no such device."""
+        self._asked_about(tenant.name, (device,))
         if group_by is not None:
             described = self._catalog.devices.get(tenant.name, device)
             by = list(dict.fromkeys(("device", *group_by)))
@@ -187,9 +193,10 @@ class Queries:
         top: Top | None = None,
     ) -> Reply:
         """Statistics of many devices: of each, of groups (that have in common what is in `group_by`), or of the top."""
+        names = [device.name for device in devices]
+        self._asked_about(tenant.name, names)
         if group_by is not None:
             return run.of_groups(self.sources, tenant, devices, group_by, question, budget)
-        names = [device.name for device in devices]
         if top is not None:
             return run.of_top(self.sources, tenant, names, top, question, budget)
         return run.of_devices(self.sources, tenant, names, question, budget)

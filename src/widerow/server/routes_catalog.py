@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from widerow.server import admin, audit, backup, devices, hot, placement, verify
+from widerow.server import admin, audit, backup, devices, hot, keyspace, placement, verify
 from widerow.server.auth import ADMINS, OPERATORS, READERS
 from widerow.server.call import Param
 from widerow.server.devices import MOST_ON_A_PAGE, PAGE_SIZE
@@ -384,6 +384,17 @@ ADMINISTRATION: tuple[Route, ...] = (
         body=Body(doc="Where to.", forms=json_form("BackupStart")),
         replies={202: Reply(doc="It has begun.", forms=json_form("BackupState"))},
         errors=(404, 409, 413, 415),
+    ),
+    Route(
+        method="GET",
+        path="/v1/admin/keyspace",
+        handler=keyspace.key_space,
+        roles=OPERATORS,
+        group="Administration",
+        summary="How much is written and read in each range of keys, minute by minute",
+        doc="As the process that answers sees it, by samples. A hot key has a range of its own after five seconds.",
+        parameters=keyspace.PARAMETERS,
+        replies={200: Reply(doc="The ranges, and the keys with the most.", forms=json_form("KeySpace"))},
     ),
     Route(
         method="POST",

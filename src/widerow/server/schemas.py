@@ -112,6 +112,25 @@ _DEVICE_FIELDS: dict[str, Schema] = {
         (),
     ),
 }
+_KEY_USE = of(
+    {
+        "count": {**WHOLE, "description": "In these minutes, of all keys; exact."},
+        "skew": {**NUMBER, "description": "The most of a key by the mean of those that were seen."},
+        "gini": {**NUMBER, "description": "0: all keys have the same; towards 1: one has all."},
+        "hottest": array(
+            of(
+                {
+                    "key": TEXT,
+                    "tenant": TEXT,
+                    "device": TEXT,
+                    "count": NUMBER,
+                    "error": {**NUMBER, "description": "Give or take."},
+                    "share": NUMBER,
+                }
+            )
+        ),
+    }
+)
 _HARDWARE = array(of({"id": TEXT, "since": TIME, "note": TEXT}))
 _EPOCH = of({"from": TIME, "bucket": TEXT, "sub_buckets": WHOLE, "reason": TEXT})
 _METRIC_FIELDS: dict[str, Schema] = {
@@ -335,6 +354,30 @@ SCHEMAS: dict[str, Schema] = {
                     }
                 )
             ),
+        }
+    ),
+    "KeySpace": of(
+        {
+            "since": {**TIME, "description": "When this process began to count."},
+            "interval_s": {**WHOLE, "description": "A hot key has a range of its own after this time."},
+            "minutes": {**array(TIME), "description": "When each minute begins; the last one is not over."},
+            "ranges": array(
+                of(
+                    {
+                        "start": {**TEXT, "description": "The first key that may be in it, `TENANT/DEVICE`."},
+                        "stop": {"type": ["string", "null"], "description": "The first key behind it; null: there is none."},
+                        "since": {**TIME, "description": "Before, it has its share of a wider range's figures."},
+                        "keys": {**WHOLE, "description": "Seen in one interval, at least."},
+                        "writes": {**array(NUMBER), "description": "Reports, by minute."},
+                        "reads": {**array(NUMBER), "description": "Questions about a device, by minute."},
+                        "writes_error": {**NUMBER, "description": "Give or take, of the sum."},
+                        "reads_error": {**NUMBER, "description": "Give or take, of the sum."},
+                        "bytes": {**NUMBER, "description": "Written, before compression."},
+                    }
+                )
+            ),
+            "writes": _KEY_USE,
+            "reads": _KEY_USE,
         }
     ),
     "DevicePatch": of(_DEVICE_FIELDS, ()),
