@@ -72,7 +72,9 @@ def plan(
             "--rf", min=1, max=16, help="Copies: Cassandra's replicas (3), Bigtable's clusters (1).", show_default=False
         ),
     ] = None,
-    engine: Annotated[EngineName, typer.Option("--engine", help="The store.")] = EngineName.CASSANDRA,
+    engine: Annotated[
+        EngineName | None, typer.Option("--engine", help="The kind of store; cassandra.", show_default=False)
+    ] = None,
     layout: Annotated[
         Layout, typer.Option("--layout", help="How reports lie in the store: rows, or packed as columns.")
     ] = Layout.ROWS,
@@ -94,6 +96,20 @@ def plan(
     print_prices: Annotated[
         bool, typer.Option("--print-prices", help="Print the price table, to edit it.", show_default=False)
     ] = False,
+    measure: Annotated[
+        bool,
+        typer.Option(
+            "--measure", help="Try it: write reports of the fleet to a store, and plan with that.", show_default=False
+        ),
+    ] = False,
+    store: Annotated[
+        str | None,
+        typer.Option("--store", metavar="URL", help="For --measure: a store that is not there yet. It is removed again."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="Settings for opening that store; or WIDEROW_CONFIG.")
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", min=1, max=86_400, help="How long --measure writes.")] = 10.0,
     as_json: JsonOption = False,
 ) -> None:
     """Compute rates, bytes, nodes and cost of a fleet, before anything runs. Needs no store.
@@ -106,6 +122,8 @@ def plan(
 
     widerow plan --textbook --devices 1000000 --interval 10s --metrics 10 --retention 30d --rf 3 --json
 
+    widerow plan --devices 1000 --engine rocksdb --measure --seconds 2
+
     widerow plan --print-prices
     """
     if print_prices:
@@ -113,6 +131,9 @@ def plan(
 
         output.emit_bytes(price_table().encode())
         return
+    if not measure and (store or config):
+        raise Misused("--store and --config are for --measure")
+    engine = _engine(engine, store)
     given = dict(zip(_FLEET_OPTIONS, (devices, interval, metrics, tenants, retention), strict=True))
     kept = {"minute": minute_retention, "hour": hour_retention, "day": day_retention}
     with as_misuse():
@@ -127,8 +148,33 @@ def plan(
         answer = plan_text.textbook(design, chosen)
         output.emit_json(answer) if as_json else plan_text.draw_textbook(design, answer)
         return
-    answer = plan_text.planned(design, chosen)
+    run: dict[str, object] = {}
+    if measure:
+        from widerow.cli import plan_measure  # noqa: PLC0415 - everything heavy hangs on it
+
+        if layout is not Layout.ROWS:
+            raise Misused("--measure writes rows, as stores of this release do", todo="leave out --layout")
+        found = plan_measure.measure(design, store, config, seconds)
+        run = {"measured": plan_measure.compared(design, chosen, found)}
+        design, chosen = plan_measure.calibrated(design, chosen, found)
+    answer = {**plan_text.planned(design, chosen), **run}
     output.emit_json(answer) if as_json else plan_text.draw(design, answer)
+
+
+def _engine(given: EngineName | None, store: str | None) -> EngineName:
+    """As it is named, or the one of the store that is measured."""
+    if store is None:
+        return given or EngineName.CASSANDRA
+    from widerow.model.store import Embedded, OnCassandra, parse_store  # noqa: PLC0415
+
+    with as_misuse("--store"):
+        place = parse_store(store)
+    if not isinstance(place, Embedded | OnCassandra):
+        raise Misused(f"--store {store}: it tells nobody its size", todo="use rocksdb:PATH or cassandra://HOST/KEYSPACE")
+    engine = EngineName.ROCKSDB if isinstance(place, Embedded) else EngineName.CASSANDRA
+    if given not in (None, engine):
+        raise Misused(f"--engine {given} and --store {store} contradict each other")
+    return engine
 
 
 def _fleet(file: Path | None, given: Mapping[str, object]) -> Fleet:

@@ -33,14 +33,18 @@ def planned(design: Design, prices: Prices) -> dict[str, Any]:
         "total_bytes": round(total),
         "cluster_bytes": round(total * design.copies),
         "copies": design.copies,
-        "bytes_from": design.footprint.source
-        if design.metric_bytes is None
-        else f"{design.metric_bytes:g} bytes a raw value, as given",
+        "bytes_from": _source(design),
         "partitions": [_partition(one) for one in partitions(design)],
         **_nodes(ways[0], prices),
         "other_ways": [_nodes(way, prices) for way in ways[1:]],
         **_advice(design, prices),
     }
+
+
+def _source(design: Design) -> str:
+    if design.metric_bytes is None:
+        return design.footprint.source
+    return f"{figure(design.metric_bytes)} a raw value, as given; rollups {design.footprint.source}"
 
 
 def textbook(design: Design, prices: Prices) -> dict[str, Any]:
@@ -160,6 +164,8 @@ def _rounded(value: float) -> float:
 
 def draw(design: Design, answer: dict[str, Any]) -> None:
     _draw_load(answer)
+    if "measured" in answer:
+        _draw_measured(answer["measured"])
     output.emit_table(
         ("level", "kept", "writes/s", "rows/s", "bytes a row", "a device and day", "all, a day", "one copy"),
         [
@@ -215,6 +221,22 @@ def _draw_load(answer: dict[str, Any]) -> None:
     output.emit(f"{answer['devices']:,} devices: {rates}, as {answer['layout']} on {answer['engine']}")
 
 
+def _draw_measured(found: dict[str, Any]) -> None:
+    values = f"{found['metrics']:,} raw values in {found['seconds']:g} s"
+    output.emit(
+        f"measured: {values} on {found['nodes']} node{'s' if found['nodes'] > 1 else ''}; bytes are after compaction"
+    )
+    rows = [(name, found[name]["predicted"], found[name]["measured"]) for name in ("metric_bytes", "metrics_per_s")]
+    output.emit_table(
+        ("", "predicted", "measured"),
+        [(_MEASURED[name], figure(predicted), figure(measured)) for name, predicted, measured in rows],
+        right=("predicted", "measured"),
+    )
+
+
+_MEASURED = {"metric_bytes": "bytes a raw value", "metrics_per_s": "raw values/s"}
+
+
 def _copies(design: Design) -> str:
     return "1 copy" if design.copies == 1 else f"{design.copies} copies"
 
@@ -241,9 +263,12 @@ def _draw_partitions(found: list[dict[str, Any]]) -> None:
 def _draw_nodes(answer: dict[str, Any]) -> None:
     where = f" in {answer['clusters']} clusters" if answer["clusters"] > 1 else ""
     cost = f"{figure(answer['month'])} {answer['currency']} a month"
-    output.emit(f"nodes: {answer['nodes']:,} {answer['node_kind']}{where}, {cost}; the bottleneck is {answer['bottleneck']}")
+    one, of, size = answer["node_kind"].partition(" of ")
+    nodes = f"{answer['nodes']:,} {one}{'s' if answer['nodes'] != 1 else ''}{of}{size}{where}"
+    output.emit(f"nodes: {nodes}, {cost}; the bottleneck is {answer['bottleneck']}")
+    each = " in each cluster" if answer["clusters"] > 1 else ""
     for need in answer["needs"]:
-        output.emit(f"- {need['limit']}: {need['nodes']:,}: {need['why']}")
+        output.emit(f"- {need['limit']}: {need['nodes']:,}{each}: {need['why']}")
     for remark in answer["remarks"]:
         output.emit(f"- {remark}")
 

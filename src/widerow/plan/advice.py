@@ -21,6 +21,8 @@ FEW_DEVICES = 10_000
 _COLD_AFTER_US = 7 * DAY
 _SHORTER_US = 7 * DAY
 _COARSER = 5
+_LEAST_SAVED = 0.5
+"""A month, in money. Fewer bytes on the same nodes save nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +101,8 @@ def alternatives(design: Design, prices: Prices) -> list[Alternative]:
         found.append(_alternative(name, what, (total, sizing.nodes, sizing.month), (now_bytes, now), remark))
     if design.engine == "bigtable":
         found += _cold(design, prices, (now_bytes, now))
-    cheaper = [one for one in found if one.saved_month > 0 or one.saved_bytes > 0]
-    return sorted(cheaper, key=lambda one: (-one.saved_month, -one.saved_bytes))
+    cheaper = [one for one in found if one.saved_month > _LEAST_SAVED]
+    return sorted(cheaper, key=lambda one: -one.saved_month)
 
 
 def _cost(design: Design, prices: Prices) -> tuple[float, Sizing]:

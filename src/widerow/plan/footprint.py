@@ -21,12 +21,12 @@ _CELL_BYTES = NAME_BYTES + 8
 """Of a cell on Bigtable besides its value: the qualifier and the timestamp."""
 
 
-def record_bytes(values: float) -> float:
+def record_bytes(values: float, most: float = 193.0) -> float:
     """A rollup's record of so many values of two decimals: the values themselves, or statistics where that is shorter.
 
-    6 values take 18.4 bytes, 360 take 193 (docs/adr/0010-rollups.md); what lies between is interpolated.
+    6 values take 18.4 bytes, 360 take 193 (docs/adr/0010-rollups.md); fewer bytes lie between.
     """
-    return min(6.4 + 2.0 * values, 193.0)
+    return min(6.4 + 2.0 * values, most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def footprint(engine: str, layout: str, metric_bytes: float | None = None) -> Fo
 
 
 def _cassandra(level: str, metrics: int, values: float) -> float:
-    return metrics * {"raw": float(VALUE_BYTES), "minute": 179 + record_bytes(values), "hour": 409.0, "day": 409.0}[level]
+    return metrics * (float(VALUE_BYTES) if level == "raw" else 179 + record_bytes(values, 230))
 
 
 def _rocksdb(level: str, metrics: int, values: float) -> float:
@@ -76,32 +76,30 @@ def _rocksdb(level: str, metrics: int, values: float) -> float:
         return key + 8.0 * metrics
     if level == "minute":
         return key + metrics * (4 + record_bytes(values))
-    return metrics * (key + NAME_BYTES + 4 + 193.0)
+    return metrics * (key + NAME_BYTES + 4 + record_bytes(values))
 
 
 def _bigtable(level: str, metrics: int, values: float) -> float:
-    if level == "raw":
-        return _KEY_BYTES + metrics * (_CELL_BYTES + 8.0)
-    return _KEY_BYTES + metrics * (_CELL_BYTES + (record_bytes(values) if level == "minute" else 193.0))
+    return _KEY_BYTES + metrics * (_CELL_BYTES + (8.0 if level == "raw" else record_bytes(values)))
 
 
 def _packed(level: str, metrics: int, values: float) -> float:
-    return metrics * {"raw": 1.08, "minute": record_bytes(values), "hour": 193.0, "day": 193.0}[level]
+    return metrics * (1.08 if level == "raw" else record_bytes(values, 128 if level == "day" else 113))
 
 
 _ALL = dict.fromkeys(("raw", "minute", "hour", "day"), 1.0)
 _ROWS: Mapping[str, tuple[Callable[[str, int, float], float], Mapping[str, float], bool, str]] = {
     "cassandra": (
         _cassandra,
-        _ALL,
+        {"raw": 0.27, "minute": 0.48, "hour": 0.40, "day": 0.63},
         True,
-        "measured on Cassandra 5.0 with sstablepartitions",
+        "on disk, measured on Cassandra 5.0 with LZ4, its default, after compaction",
     ),
     "rocksdb": (
         _rocksdb,
-        {"raw": 0.27, "minute": 0.45, "hour": 0.41, "day": 0.42},
+        {"raw": 0.244, "minute": 0.30, "hour": 0.25, "day": 0.37},
         False,
-        "measured on RocksDB with a fleet of machines",
+        "on disk, measured on RocksDB after compaction",
     ),
     "bigtable": (
         _bigtable,
@@ -110,7 +108,4 @@ _ROWS: Mapping[str, tuple[Callable[[str, int, float], float], Mapping[str, float
         "keys and values before compression: the service was not measured, so this is more than it bills",
     ),
 }
-_PACKED = (
-    "raw values measured on files of blocks of a factory's fleet; rollups are counted as records without keys. "
-    "Stores of this release hold rows: see `widerow blocks pack` for your own data"
-)
+_PACKED = "raw values measured on files of blocks, rollups counted as records without keys; stores of this release hold rows"

@@ -140,7 +140,7 @@ def _partitions(design: Design, kind: DeviceClass) -> list[Partition]:
     spans |= {name: (PERIODS_US[name], 1, widths[name]) for name in widths if name in design.kept_us}
     found = []
     for name, (span_us, parts, width_us) in spans.items():
-        windows = span_us / max(kind.interval_us, width_us) / parts
+        windows = max(1.0, span_us / max(kind.interval_us, width_us) / parts)
         values = max(1.0, width_us / kind.interval_us)
         plain = windows * size.plain_bytes(name, kind.metrics, values, kind.text_bytes)
         rows = windows * size.rows(kind.metrics)

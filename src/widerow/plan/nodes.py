@@ -93,7 +93,7 @@ def cassandra_sizing(
         ),
         Need(limit="copies", nodes=copies, why="each copy is on a node of its own"),
     )
-    kind = f"nodes of {node.cores} cores and {figure(node.disk_tb)} TB"
+    kind = f"node of {node.cores} cores and {figure(node.disk_tb)} TB"
     return Sizing(kind=kind, needs=needs, clusters=1, month=max(need.nodes for need in needs) * node.node_month)
 
 
@@ -131,11 +131,13 @@ def _bigtable(design: Design, found: Sequence[Level], node: BigtableNode, kind: 
     count = max(need.nodes for need in needs) * design.copies
     storage = stored * design.copies / GIB * (node.ssd_gib_month if ssd else node.hdd_gib_month)
     return Sizing(
-        kind=f"{kind} nodes",
+        kind=f"{kind} node",
         needs=needs,
         clusters=design.copies,
         month=count * node.node_hour * HOURS_A_MONTH + storage,
-        remarks=(_routing(design),) if ssd else ("HDD: a node reads 500 rows/s. It suits data that is read in long scans",),
+        remarks=(_routing(design),)
+        if ssd
+        else ("HDD: a node reads 500 rows/s, and Widerow reads latest values at random: take it for old data alone",),
     )
 
 
@@ -168,7 +170,7 @@ def _rocksdb(found: Sequence[Level], machine: Machine) -> Sizing:
     alone = "one process on one disk: keep backups elsewhere"
     several = f"an embedded store is one process on one disk: divide the tenants among {count:,} stores, or take Cassandra"
     return Sizing(
-        kind="machines",
+        kind="machine",
         needs=needs,
         clusters=1,
         month=count * machine.machine_month,

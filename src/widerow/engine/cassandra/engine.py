@@ -40,6 +40,11 @@ class CassandraEngine:
         self._turns = Turns(settings.timeout_s)
         self._writes = 0
 
+    @property
+    def connection(self) -> Connection:
+        """For what the port has no words for, such as the sizes of files."""
+        return self._connection
+
     # -- definition
 
     def apply(self, tables: Sequence[Table]) -> None:
