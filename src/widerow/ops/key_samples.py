@@ -20,7 +20,7 @@ from widerow.model.kernel import inlined, kernel
 from widerow.model.names import Names
 
 MOST_OF_A_BATCH = 128
-CAPACITY = 8192
+CAPACITY = 4096
 _NAME_BYTES = 40
 """Room for each name on average; longer ones leave room for fewer."""
 _COUNT, _LEVEL, _TOTAL = range(3)
@@ -50,17 +50,18 @@ class KeySamples:
         self._ends = np.zeros(capacity + 1, np.int64)
         self._facts = np.zeros((capacity, 3), np.float64)
         self._state = np.array([0, 1, 0], np.int64)
+        self._each, self._no_values = np.arange(MOST_OF_A_BATCH, dtype=np.int32), np.zeros(MOST_OF_A_BATCH + 1, np.int64)
+        frozen(self._each)
+        frozen(self._no_values)
 
     def add(self, owner: str, names: Names, codes: Codes, cuts: Ints, row_bytes: int) -> None:
         """Rows by their name. Row i has `cuts[i + 1] - cuts[i]` values of 8 bytes, its name and `row_bytes` besides."""
         self._add(owner, names, codes, cuts, row_bytes, 1, len(codes))
 
     def add_some(self, owner: str, names: Names, weight: int, total: int) -> None:
-        """Rows with nothing but names, of which the caller took one of each `weight`."""
-        codes, cuts = np.arange(len(names), dtype=np.int32), np.zeros(len(names) + 1, np.int64)
-        frozen(codes)
-        frozen(cuts)
-        self._add(owner, names, codes, cuts, 0, weight, total)
+        """Rows with nothing but names, 128 at most, of which the caller took one of each `weight`."""
+        n = len(names)
+        self._add(owner, names, self._each[:n], self._no_values[: n + 1], 0, weight, total)
 
     def _add(self, owner: str, names: Names, codes: Codes, cuts: Ints, row_bytes: int, weight: int, total: int) -> None:
         with self._lock:
