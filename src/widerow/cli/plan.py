@@ -1,4 +1,7 @@
-"""`widerow plan`: what a fleet costs to store, before anything runs. Needs no server and no store."""
+"""`widerow plan`: what a fleet costs to store, before anything runs. Needs no server and no store.
+
+With `--from` it looks at a Cassandra keyspace of somebody else instead.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +37,7 @@ class Layout(StrEnum):
 
 _COPIES = {EngineName.CASSANDRA: 3, EngineName.BIGTABLE: 1, EngineName.ROCKSDB: 1}
 _FLEET_OPTIONS = ("--devices", "--interval", "--metrics", "--tenants", "--retention")
+_LOOK = "Looking at a cluster (--from)"
 _ROLLUPS = ("minute", "hour", "day")
 
 
@@ -107,12 +111,68 @@ def plan(
         typer.Option("--store", metavar="URL", help="For --measure: a store that is not there yet. It is removed again."),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="Settings for opening that store; or WIDEROW_CONFIG.")
+        Path | None,
+        typer.Option(
+            "--config", metavar="FILE", help="Settings for reaching a store (--measure, --from); or WIDEROW_CONFIG."
+        ),
     ] = None,
-    seconds: Annotated[float, typer.Option("--seconds", min=1, max=86_400, help="How long --measure writes.")] = 10.0,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--seconds",
+            min=1,
+            max=86_400,
+            help="How long --measure writes (10), or --from reads a table at most (60).",
+            show_default=False,
+        ),
+    ] = None,
+    from_url: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="URL",
+            help="Look at this Cassandra keyspace, which is only read: cassandra://HOST[:PORT]/KEYSPACE.",
+            rich_help_panel=_LOOK,
+            show_default=False,
+        ),
+    ] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table", metavar="NAME", help="This table alone; repeatable.", rich_help_panel=_LOOK, show_default=False
+        ),
+    ] = None,
+    partitions: Annotated[
+        int, typer.Option("--partitions", min=10, max=1_000_000, help="Read no more of a table.", rich_help_panel=_LOOK)
+    ] = 5_000,
+    rows: Annotated[
+        int,
+        typer.Option(
+            "--rows",
+            min=1_000,
+            max=100_000_000,
+            help="Read so many rows of a table whole, or few more.",
+            rich_help_panel=_LOOK,
+        ),
+    ] = 200_000,
+    large_partition: Annotated[
+        str, typer.Option("--large-partition", metavar="SIZE", help="Name larger partitions.", rich_help_panel=_LOOK)
+    ] = "100MB",
+    large_rows: Annotated[
+        int, typer.Option("--large-rows", min=1, help="Name partitions with more rows.", rich_help_panel=_LOOK)
+    ] = 100_000,
+    hot_window: Annotated[
+        str,
+        typer.Option(
+            "--hot-window", metavar="TIME", help="Recent writes: so long before the newest.", rich_help_panel=_LOOK
+        ),
+    ] = "1h",
     as_json: JsonOption = False,
 ) -> None:
     """Compute rates, bytes, nodes and cost of a fleet, before anything runs. Needs no store.
+
+    With --from: tell what tables of a Cassandra keyspace hold, which partitions are too large or hot, and how many bytes the
+    same data has in Widerow. The keyspace is read and never written to.
 
     For example:
 
@@ -125,14 +185,26 @@ def plan(
     widerow plan --devices 1000 --engine rocksdb --measure --seconds 2
 
     widerow plan --print-prices
+
+    widerow plan --from cassandra://10.0.0.1/thingsboard --table ts_kv_cf
     """
+    if from_url is not None:
+        from widerow.cli.plan_from import look, size_given  # noqa: PLC0415
+        from widerow.plan.foreign import Thresholds  # noqa: PLC0415
+        from widerow.plan.sampled import Bounds  # noqa: PLC0415
+
+        large_bytes, window_us = size_given("--large-partition", large_partition), _longer("--hot-window", hot_window)
+        limits = Thresholds(large_bytes=large_bytes, large_rows=large_rows, hot_window_us=window_us)
+        bounds = Bounds(partitions=partitions, rows=rows, seconds=seconds or 60)
+        look(from_url, table or (), bounds, limits, config=config, as_json=as_json)
+        return
     if print_prices:
         from widerow.plan.prices import price_table  # noqa: PLC0415
 
         output.emit_bytes(price_table().encode())
         return
     if not measure and (store or config):
-        raise Misused("--store and --config are for --measure")
+        raise Misused("--store and --config are for --measure, and --config for --from")
     engine = _engine(engine, store)
     given = dict(zip(_FLEET_OPTIONS, (devices, interval, metrics, tenants, retention), strict=True))
     kept = {"minute": minute_retention, "hour": hour_retention, "day": day_retention}
@@ -154,7 +226,7 @@ def plan(
 
         if layout is not Layout.ROWS:
             raise Misused("--measure writes rows, as stores of this release do", todo="leave out --layout")
-        found = plan_measure.measure(design, store, config, seconds)
+        found = plan_measure.measure(design, store, config, seconds or 10)
         run = {"measured": plan_measure.compared(design, chosen, found)}
         design, chosen = plan_measure.calibrated(design, chosen, found)
     answer = {**plan_text.planned(design, chosen), **run}

@@ -17,6 +17,8 @@ from widerow.model.times import Clock
 from widerow.schema.table import Table
 
 if TYPE_CHECKING:
+    from widerow.engine.cassandra import CassandraSettings
+    from widerow.engine.cassandra.look import Look
     from widerow.engine.rocksdb import RocksSettings
 
 
@@ -71,10 +73,28 @@ def rocks_settings(config: Config) -> RocksSettings:
     )
 
 
+def look_at(url: str, config: Cassandra) -> Look:
+    """A keyspace of somebody else, to be read. Nothing is made there."""
+    place = parse_store(url)
+    if not isinstance(place, OnCassandra):
+        raise ConfigError(f"{url!r} cannot be looked at: give cassandra://HOST[:PORT]/KEYSPACE")
+    with _driver_of_cassandra():
+        from widerow.engine.cassandra.look import Look  # noqa: PLC0415
+
+    return Look(_settings_of_cassandra(place, config))
+
+
 def _cassandra(place: OnCassandra, config: Cassandra, clock: Clock) -> Engine:
     with _driver_of_cassandra():
-        from widerow.engine.cassandra import CassandraEngine, CassandraSettings  # noqa: PLC0415
-    settings = CassandraSettings(
+        from widerow.engine.cassandra import CassandraEngine  # noqa: PLC0415
+
+    return CassandraEngine(_settings_of_cassandra(place, config), clock=clock)
+
+
+def _settings_of_cassandra(place: OnCassandra, config: Cassandra) -> CassandraSettings:
+    from widerow.engine.cassandra import CassandraSettings  # noqa: PLC0415
+
+    return CassandraSettings(
         hosts=place.hosts,
         port=place.port,
         keyspace=place.keyspace,
@@ -87,7 +107,6 @@ def _cassandra(place: OnCassandra, config: Cassandra, clock: Clock) -> Engine:
         password=config.password,
         tls=_tls(config),
     )
-    return CassandraEngine(settings, clock=clock)
 
 
 def _bigtable(place: OnBigtable, config: Bigtable, clock: Clock) -> Engine:

@@ -159,8 +159,11 @@ class Connection:
             raise failure
         return results
 
-    def send(self, statement: Any) -> Any:
-        """Start a request as soon as there is a slot; its `result()` is to be waited for inside `reported()`."""
+    def send(self, statement: Any, host: Any = None) -> Any:
+        """Start a request as soon as there is a slot; its `result()` is to be waited for inside `reported()`.
+
+        `host`: the node of the driver's metadata that answers, and no other.
+        """
         deadline = self.settings.timeout_s
         if not self._slots.acquire(timeout=deadline):
             raise StoreUnavailable(
@@ -168,7 +171,7 @@ class Connection:
             )
         try:
             with reported():
-                future = self.session.execute_async(statement, timeout=deadline)
+                future = self.session.execute_async(statement, timeout=deadline, host=host)
         except BaseException:
             self._slots.release()
             raise
