@@ -27,9 +27,9 @@ def measured(*options: str) -> dict[str, Any]:
 
 def test_a_short_run_on_rocksdb_has_the_bytes_of_a_longer_one(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    short, long = (measured("--store", f"rocksdb:{store}", "--seconds", seconds) for seconds in ("1", "4"))
+    short, long = (measured("--store", f"rocksdb:{store}", "--seconds", seconds) for seconds in ("1", "2.5"))
     few, many = short["measured"], long["measured"]
-    assert many["metrics"] > 2 * few["metrics"]
+    assert many["metrics"] > 1.5 * few["metrics"]
     assert few["metric_bytes"]["measured"] == pytest.approx(many["metric_bytes"]["measured"], rel=WITHIN)
     assert few["metric_bytes"]["measured"] == pytest.approx(few["metric_bytes"]["predicted"], rel=WITHIN)
     raw = long["raw"]["day_bytes"] / (86_400 * 1_000_000)

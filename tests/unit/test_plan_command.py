@@ -101,6 +101,7 @@ def test_what_cannot_be_planned_is_one_line_that_says_why(tmp_path: Path) -> Non
     check("--devices", "1", "--textbook", "--engine", "bigtable", words=("--textbook", "Cassandra"))
     check("--devices", "1", "--store", "rocksdb:x", words=("--store", "--measure"))
     check("--devices", "1", "--measure", words=("--store",))
+    check("--devices", "1", "--measure", "--textbook", words=("--textbook", "--measure"))
     check("--devices", "1", "--measure", "--store", "bigtable://a/b/c", words=("bigtable", "size"))
     check("--devices", "1", "--measure", "--store", f"rocksdb:{tmp_path}", words=(str(tmp_path), "exists"))
     check("--devices", "1", "--measure", "--engine", "cassandra", "--store", "rocksdb:x", words=("contradict",))

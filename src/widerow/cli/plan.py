@@ -174,19 +174,17 @@ def plan(
     With --from: tell what tables of a Cassandra keyspace hold, which partitions are too large or hot, and how many bytes the
     same data has in Widerow. The keyspace is read and never written to.
 
-    For example:
+    Example: widerow plan --devices 1000000 --interval 10s --metrics 10 --tenants 20
 
-    widerow plan --devices 1000000 --interval 10s --metrics 10 --tenants 20
+    Example: widerow plan --devices 50000 --interval 1m --metrics 20 --engine bigtable --rf 2
 
-    widerow plan --devices 50000 --interval 1m --metrics 20 --engine bigtable --rf 2
+    Example: widerow plan --textbook --devices 1000000 --interval 10s --metrics 10 --retention 30d --rf 3 --json
 
-    widerow plan --textbook --devices 1000000 --interval 10s --metrics 10 --retention 30d --rf 3 --json
+    Example: widerow plan --devices 1000 --engine rocksdb --measure --seconds 2
 
-    widerow plan --devices 1000 --engine rocksdb --measure --seconds 2
+    Example: widerow plan --print-prices
 
-    widerow plan --print-prices
-
-    widerow plan --from cassandra://10.0.0.1/thingsboard --table ts_kv_cf
+    Example: widerow plan --from cassandra://10.0.0.1/thingsboard --table ts_kv_cf
     """
     if from_url is not None:
         from widerow.cli.plan_from import look, size_given  # noqa: PLC0415
@@ -215,6 +213,8 @@ def plan(
     from widerow.cli import plan_text  # noqa: PLC0415
 
     if textbook:
+        if measure:
+            raise Misused("--textbook and --measure contradict each other: the textbook's bytes are given")
         if layout is not Layout.ROWS or engine is not EngineName.CASSANDRA:
             raise Misused("--textbook is about rows on Cassandra", todo="leave out --engine and --layout")
         answer = plan_text.textbook(design, chosen)
@@ -229,7 +229,7 @@ def plan(
         found = plan_measure.measure(design, store, config, seconds or 10)
         run = {"measured": plan_measure.compared(design, chosen, found)}
         design, chosen = plan_measure.calibrated(design, chosen, found)
-    answer = {**plan_text.planned(design, chosen), **run}
+    answer = {**plan_text.planned(design, chosen, measured=measure), **run}
     output.emit_json(answer) if as_json else plan_text.draw(design, answer)
 
 

@@ -44,6 +44,8 @@ TENANT = Tenant(name="plan", retention=Retention(raw_us=KEPT_US))
 THREADS = 2
 _DEVICES = {"rocksdb": 1_000, "cassandra": 100}
 """Devices of one write. Cassandra is slower, and its partitions are to have more than a few rows."""
+_MOST_VALUES = 20_000
+"""Of a write."""
 _BATCHES = 50
 """That are made up beforehand and written one after the other: making them is not measured."""
 _AT_LAST = 20
@@ -52,6 +54,7 @@ _LONGEST_US = 20 * DAY
 _RAW_ONLY_PER_S = 2_400_000.0
 """Values that RocksDB took on two cores without rollups and decoding (docs/figures.md). Rates are compared with that."""
 _COMPACTED_WITHIN_S = 120.0
+_SETTLED_S = 6.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +76,9 @@ class Measured:
 
 
 def calibrated(design: Design, prices: Prices, found: Measured) -> tuple[Design, Prices]:
-    """The design with the measured bytes, and the prices with nodes as fast as the measured ones."""
-    changed = replace(design, metric_bytes=found.metric_bytes)
+    """The design with the measured bytes, texts included, and the prices with nodes as fast as the measured ones."""
+    classes = tuple(replace(kind, text_bytes=0) for kind in design.fleet.classes)
+    changed = replace(design, metric_bytes=found.metric_bytes, fleet=replace(design.fleet, classes=classes))
     if found.engine == "rocksdb":
         per_s = prices.rocksdb.metrics_per_s * found.metrics_per_s / _RAW_ONLY_PER_S
         return changed, replace(prices, rocksdb=replace(prices.rocksdb, metrics_per_s=per_s))
@@ -85,7 +89,8 @@ def calibrated(design: Design, prices: Prices, found: Measured) -> tuple[Design,
 
 def compared(design: Design, prices: Prices, found: Measured) -> dict[str, object]:
     """What the plan predicted beside what was measured."""
-    raw = levels(design)[0]
+    by_day = tuple(replace(kind, at_night=1.0) for kind in design.fleet.classes)
+    raw = levels(replace(design, fleet=replace(design.fleet, classes=by_day)))[0]
     predicted = raw.day_bytes / (raw.metrics_per_s * DAY / SECOND)
     node = prices.cassandra
     rows_per_s = node.rows_per_s_core * node.cores * found.nodes / found.copies
@@ -119,6 +124,7 @@ def measure(design: Design, url: str | None, config_file: Path | None, seconds: 
         settings = TelemetrySettings(max_future_us=MINUTE, refresh_us=10 * SECOND)
         load = _Load(Telemetry(engine, clock, settings), design, clock)
         metrics, took_s = load.run(seconds)
+        metrics_per_s = metrics / took_s
         if isinstance(place, OnCassandra):
             files = _Files(engine, place.keyspace, table.name)
             files.flush()
@@ -131,7 +137,7 @@ def measure(design: Design, url: str | None, config_file: Path | None, seconds: 
         engine=design.engine,
         seconds=took_s,
         metrics=metrics,
-        metrics_per_s=metrics / took_s,
+        metrics_per_s=metrics_per_s,
         stored_bytes=round(stored / copies),
         copies=copies,
         nodes=nodes,
@@ -164,7 +170,9 @@ class _Load:
 
     def __init__(self, store: Telemetry, design: Design, clock: SystemClock) -> None:
         self._store, self._clock = store, clock
-        self._work = _work(samples(design.fleet, _DEVICES[design.engine]), clock.now_us())
+        widest = max(kind.metrics for kind in design.fleet.classes)
+        devices = min(_DEVICES[design.engine], max(1, _MOST_VALUES // widest))
+        self._work = _work(samples(design.fleet, devices), clock.now_us())
 
     def run(self, seconds: float) -> tuple[int, float]:
         """Write for so long: how many, and the time that it took."""
@@ -236,45 +244,54 @@ class _Files:
         self._connection, self._keyspace, self._table = _connection(engine), keyspace, table
 
     def flush(self) -> None:
-        """Have everything in files, now and from now on."""
+        """Have what is in memory in files, now and from now on."""
         self._connection.define(f"ALTER TABLE {self._keyspace}.{self._table} WITH memtable_flush_period_in_ms = 500")
-        self._await(lambda now, before: now == before and all(mib for _, mib in now))
+        self._settled(lambda node: node.mib > 0)
 
     def compacted_bytes(self) -> int:
         """Of all nodes together: what the last compaction of each wrote, once that is all there is."""
-        return sum(
-            size for size, _ in self._await(lambda now, before: now == before and all(_is_one(*node) for node in now))
-        )
+        return sum(node.compacted_bytes for node in self._settled(_Node.is_one))
 
-    def _await(self, done: Callable[[list[tuple[int, int]], list[tuple[int, int]]], bool]) -> list[tuple[int, int]]:
-        deadline_s, before = time.monotonic() + _COMPACTED_WITHIN_S, list[tuple[int, int]]()
+    def _settled(self, done: Callable[[_Node], bool]) -> list[_Node]:
+        """The nodes once they are all done and nothing has changed for a while, in which memory is flushed many times."""
+        deadline_s = time.monotonic() + _COMPACTED_WITHIN_S
+        before, since_s = list[_Node](), time.monotonic()
         while time.monotonic() < deadline_s:
             now = [self._node(host) for host in self._connection.metadata.all_hosts()]
-            if done(now, before):
+            if now != before or not all(map(done, now)):
+                before, since_s = now, time.monotonic()
+            elif time.monotonic() - since_s >= _SETTLED_S:
                 return now
-            before = now
-            time.sleep(2.0)
+            time.sleep(1.0)
         name = f"{self._keyspace}.{self._table}"
         raise StoreUnavailable(f"cassandra: {name} is not compacted after {_COMPACTED_WITHIN_S:g} s; try fewer --seconds")
 
-    def _node(self, host: Host) -> tuple[int, int]:
-        """The bytes that its last compaction of the table wrote, and the MiB that all files of the table have."""
-        from widerow.engine.cassandra.cluster import reported  # noqa: PLC0415
+    def _node(self, host: Host) -> _Node:
+        from widerow.engine.cassandra.cluster import reported  # noqa: PLC0415 - the driver is optional
 
         def rows(cql: str, *given: str) -> list[Any]:
             with reported():
                 return list(self._connection.session.execute(cql, given, host=host))
 
+        ours = (self._keyspace, self._table)
         done = rows("SELECT keyspace_name, columnfamily_name, compacted_at, bytes_out FROM system.compaction_history")
-        ours = [(at, size) for of, name, at, size in done if (of, name) == (self._keyspace, self._table)]
-        used = "SELECT mebibytes FROM system_views.disk_usage WHERE keyspace_name = %s AND table_name = %s"
-        found = rows(used, self._keyspace, self._table)
-        return max(ours)[1] if ours else 0, found[0][0] if found else 0
+        sizes = [(at, size) for of, name, at, size in done if (of, name) == ours]
+        tasks = rows("SELECT keyspace_name, table_name FROM system_views.sstable_tasks")
+        used = rows("SELECT mebibytes FROM system_views.disk_usage WHERE keyspace_name = %s AND table_name = %s", *ours)
+        return _Node(max(sizes)[1] if sizes else 0, used[0][0] if used else 0, ours in [tuple(task) for task in tasks])
 
 
-def _is_one(out_bytes: int, mib: int) -> bool:
-    """Whether the last compaction wrote all there is: `mib` is rounded up, and has index and filter besides."""
-    return out_bytes > 0 and mib << 20 <= 1.1 * out_bytes + (2 << 20)
+@dataclass(frozen=True, slots=True)
+class _Node:
+    compacted_bytes: int
+    """What its last compaction of the table wrote."""
+    mib: int
+    """Of all files of the table, rounded up, with their indexes and filters."""
+    busy: bool
+
+    def is_one(self) -> bool:
+        """Whether the last compaction wrote all there is."""
+        return not self.busy and self.compacted_bytes > 0 and self.mib << 20 <= 1.05 * self.compacted_bytes + (1 << 20)
 
 
 def _drop(engine: Engine, keyspace: str) -> None:

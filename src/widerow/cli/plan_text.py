@@ -22,7 +22,7 @@ _LARGE_BYTES = 10 << 20
 """From here on Cassandra's partitions slow down reads and repairs."""
 
 
-def planned(design: Design, prices: Prices) -> dict[str, Any]:
+def planned(design: Design, prices: Prices, *, measured: bool = False) -> dict[str, Any]:
     found = levels(design)
     ways = sizings(design, found, prices)
     total = sum(level.total_bytes for level in found)
@@ -33,7 +33,7 @@ def planned(design: Design, prices: Prices) -> dict[str, Any]:
         "total_bytes": round(total),
         "cluster_bytes": round(total * design.copies),
         "copies": design.copies,
-        "bytes_from": _source(design),
+        "bytes_from": _source(design, measured=measured),
         "partitions": [_partition(one) for one in partitions(design)],
         **_nodes(ways[0], prices),
         "other_ways": [_nodes(way, prices) for way in ways[1:]],
@@ -41,10 +41,11 @@ def planned(design: Design, prices: Prices) -> dict[str, Any]:
     }
 
 
-def _source(design: Design) -> str:
+def _source(design: Design, *, measured: bool) -> str:
     if design.metric_bytes is None:
         return design.footprint.source
-    return f"{figure(design.metric_bytes)} a raw value, as given; rollups {design.footprint.source}"
+    told = "measured just now" if measured else "as given"
+    return f"{figure(design.metric_bytes)} a raw value, {told}; rollups {design.footprint.source}"
 
 
 def textbook(design: Design, prices: Prices) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 from widerow.model.arrays import Ints
 from widerow.model.batch import Batch, CellKind, Cells
 from widerow.model.names import Coded, Names
-from widerow.model.times import SECOND
+from widerow.model.times import HOUR, SECOND
 from widerow.plan.fleet import DeviceClass, Fleet
 from widerow.simulate.chance import chance, stream_of, words
 from widerow.simulate.kinds import KINDS, Counter, Draw, Flag, Gauge
@@ -42,10 +42,10 @@ class Sample:
         return Sample(self.kind, number, names_of(self.kind, number))
 
     def batch(self, ticks: Sequence[int], start_us: int, version_us: int) -> Batch:
-        """Their reports of some ticks; tick t of all devices begins at start + t * interval, spread over the interval."""
+        """Their reports of some ticks; tick t of all devices begins at start + t * interval, spread over an hour at most."""
         devices = np.tile(np.arange(len(self.number)), len(ticks))
         tick = np.repeat(np.array(ticks, np.int64), len(self.number))
-        phase_us = devices * self.kind.interval_us // max(1, len(self.number))
+        phase_us = devices * min(self.kind.interval_us, HOUR) // max(1, len(self.number))
         time_us = start_us + tick * self.kind.interval_us + phase_us
         if self.kind.interval_us >= SECOND:
             time_us -= time_us % 1000

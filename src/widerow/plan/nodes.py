@@ -108,8 +108,8 @@ def _headroom(design: Design, found: Sequence[Level], nodes: int, node: Cassandr
     leveled = sum(level.total_bytes for level in others) * design.copies / nodes / 10
     free = node.disk_tb * TB * node.free_share
     return (
-        f"compaction: {byte_figure(window)} a node for the largest window of a day, {byte_figure(leveled)} for leveled "
-        f"rollups; {byte_figure(free)} stay free. Size-tiered compaction would want half of the disk"
+        f"compaction, a node: {byte_figure(window)} for the largest window of a day, {byte_figure(leveled)} for leveled "
+        f"rollups; {byte_figure(free)} stay free"
     )
 
 
@@ -135,18 +135,20 @@ def _bigtable(design: Design, found: Sequence[Level], node: BigtableNode, kind: 
         needs=needs,
         clusters=design.copies,
         month=count * node.node_hour * HOURS_A_MONTH + storage,
-        remarks=(_routing(design),)
+        remarks=_routing(design)
         if ssd
         else ("HDD: a node reads 500 rows/s, and Widerow reads latest values at random: take it for old data alone",),
     )
 
 
-def _routing(design: Design) -> str:
+def _routing(design: Design) -> tuple[str, ...]:
+    late = "expired cells may stay, and be billed, for a week more"
     if design.copies == 1:
-        return "one cluster: single-cluster routing; a zone that fails takes the service with it"
+        return "one cluster, with single-cluster routing: a zone that fails takes the service with it", late
     return (
-        f"{design.copies} clusters: one profile with single-cluster routing for conditional writes, one with multi-cluster "
-        "routing for reads; each cluster applies every write and can carry the load of one that fails"
+        f"{design.copies} clusters: single-cluster routing for conditional writes, multi-cluster routing for reads",
+        "each cluster applies every write, and is planned to carry the load of one that fails",
+        late,
     )
 
 
