@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 from typer.testing import CliRunner, Result
@@ -114,3 +116,11 @@ def test_a_file_that_is_no_text_is_refused_with_its_name(tmp_path: Path) -> None
     done = run("--fleet", str(path))
     assert done.exit_code == 1
     assert "binary.toml is not UTF-8" in done.stderr
+
+
+def test_the_guide_shows_what_the_command_prints() -> None:
+    guide = Path(__file__).resolve().parents[2] / "docs" / "guides" / "plan-a-cluster.md"
+    shown = re.findall(r"^```console\n\$ widerow plan ([^\n]+)\n(.*?)^```", guide.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(shown) >= 3
+    for options, output in shown:
+        assert run(*shlex.split(options)).stdout == output

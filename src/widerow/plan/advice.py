@@ -83,10 +83,10 @@ def simpler(design: Design, prices: Prices) -> list[Simpler]:
 def _single_tenant(fleet: Fleet, prices: Prices) -> Simpler:
     one = prices.rocksdb.metrics_per_s * prices.rocksdb.busy
     enough = fleet.metrics_per_s <= one
-    fits = f"{figure(fleet.metrics_per_s)} metrics/s are within what one machine takes ({figure(one)})"
+    fits = f", and one machine takes {figure(fleet.metrics_per_s)} metrics/s (up to {figure(one)})" if enough else ""
     return Simpler(
         name="single-tenant",
-        why="one tenant needs no quotas and no fair shares between customers" + (f", and {fits}" if enough else ""),
+        why=f"one tenant needs no quotas{fits}",
         use="a time-series database such as QuestDB or VictoriaMetrics" + ("" if enough else ", if it takes this rate"),
         enough=enough,
     )

@@ -97,10 +97,11 @@ def corrections(design: Design) -> list[str]:
     for level in found:
         told = said.rates_per_s[level.name]
         if level.windows_per_s > 1.01 * told:
+            times = _rate(level.windows_per_s / told)
             sentences.append(
-                f"{level.name}s: the textbook divides reports by the seconds of a window and has {_rate(told)}/s. There are "
-                f"{_rate(level.windows_per_s)} device-{level.name}s/s, {_rate(level.windows_per_s / told)} times as many, "
-                f"and {_rate(level.rows_per_s)} rows/s with a row for each metric."
+                f"{level.name}s: {_rate(level.windows_per_s)} device-{level.name}s/s, {times} times the textbook's "
+                f"{_rate(told)}, which divides reports by {WIDTHS_US[level.name] // SECOND:,}; "
+                f"{_rate(level.rows_per_s)} rows/s with a row for each metric."
             )
     allowance = said.total_bytes - said.raw_bytes
     for level in found:
