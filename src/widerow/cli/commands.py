@@ -28,6 +28,7 @@ from widerow.cli import (
     keys,
     keys_heat,
     keys_lint,
+    keys_simulate,
     latest,
     metric,
     migrate,
@@ -86,7 +87,7 @@ app.add_typer(mqtt.app, name="mqtt")
 app.add_typer(schema.app, name="schema")
 app.add_typer(blocks.app, name="blocks")
 app.add_typer(keys.keys, name="keys")  # its commands add themselves
-_ = keys_heat, keys_lint
+_ = keys_heat, keys_lint, keys_simulate
 plan.add_to(app)
 migrate.add_to(app)
 backup.add_to(app)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from widerow.keylab.design import Design, grows
+from widerow.keylab.design import CqlTable, Design
 from widerow.keylab.sample import Sample, sample_of, shards
-from widerow.keys.spec import Column, KeySpec
+from widerow.keys.scan import bucket_width_us
+from widerow.keys.spec import Column, KeySpec, date_start
 from widerow.keys.template import UNVALUED, WHOLE_SALT, Part
 from widerow.model.arrays import Ints
 from widerow.model.names import Coded
@@ -53,6 +54,22 @@ class Facts:
         """Of one row of one report."""
         numbers = NUMBER_BYTES * (1 if self.is_by_metric else kind.metrics)
         return numbers + kind.text_bytes / (kind.metrics if self.is_by_metric else 1)
+
+    def row_bytes(self, kind: DeviceClass) -> float:
+        """What one row takes, key and values, before compression."""
+        design = self.design
+        if design.table is not None:
+            return cql_row_bytes(design.table, {part.value for part in design.fields}, kind)
+        reports = 1.0
+        if design.time is None and design.bucket is not None and not design.is_aggregate:
+            reports = max(1.0, bucket_width_us(design.bucket, design.bucket_us) / kind.interval_us)
+        return self.key_bytes + reports * self.value_bytes(kind)
+
+    def report_bytes(self, kind: DeviceClass) -> float:
+        """What one write adds: of rows that hold many reports the values alone."""
+        design = self.design
+        is_wide = design.time is None and design.bucket is not None
+        return self.value_bytes(kind) if is_wide and design.table is None else self.row_bytes(kind)
 
     @property
     def all_rows_per_s(self) -> float:
@@ -115,9 +132,41 @@ class Facts:
         return float(spec.encode(columns, n).offsets[-1]) / n
 
 
+_CQL_BYTES = {"int": 4, "float": 4, "date": 4, "smallint": 2, "tinyint": 1, "boolean": 1, "uuid": 16, "timeuuid": 16}
+_CQL_FIXED = 8
+_CQL_ROW = 8
+"""Of a row: flags, the sizes of it and of the row before, its write time, and its liveness; see the format of SSTables."""
+_CQL_CELL = 1
+
+
+def cql_row_bytes(table: CqlTable, roles: Collection[str], kind: DeviceClass) -> float:
+    """A row of Cassandra as it is written to disk, before compression."""
+    text = kind.text_bytes / kind.metrics if "metric" in roles else kind.text_bytes
+    clustering = sum(_cql_bytes(table.columns[name]) for name in table.clustering)
+    values = [name for name in table.columns if name not in table.partition and name not in table.clustering]
+    numbers = [name for name in values if table.columns[name] in _NUMBERS]
+    filled = numbers[: 1 if "metric" in roles else max(1, min(len(numbers), kind.metrics))]
+    cells = sum(_CQL_CELL + _CQL_BYTES.get(table.columns[name], _CQL_FIXED) for name in filled)
+    return _CQL_ROW + clustering + cells + text + (1 if len(filled) < len(values) else 0)
+
+
+_NUMBERS = ("double", "float", "int", "bigint", "smallint", "tinyint", "varint", "decimal", "counter")
+
+
+def _cql_bytes(kind: str) -> int:
+    if kind in ("text", "varchar", "ascii", "blob"):
+        return 12
+    return _CQL_BYTES.get(kind, _CQL_FIXED)
+
+
 def tells_device(part: Part) -> bool:
     """The part alone tells devices apart."""
     return part.value == "device" or (part.kind == "salt" and part.width >= WHOLE_SALT) or part.kind == "hash"
+
+
+def bucket_starts(part: Part, times_us: Ints, bucket_us: int) -> Ints:
+    """When the buckets begin that hold these times."""
+    return date_start(part, times_us) if part.kind == "date" else times_us // bucket_us * bucket_us
 
 
 def columns_for(spec: KeySpec, given: Mapping[str, Column], times_us: Ints, bucket_us: int) -> dict[str, Column]:
@@ -126,6 +175,7 @@ def columns_for(spec: KeySpec, given: Mapping[str, Column], times_us: Ints, buck
     columns: dict[str, Column] = dict(given)
     columns["time"] = times_us
     columns["bucket"] = times_us // bucket_us * bucket_us
+    columns |= {part.value: bucket_starts(part, times_us, bucket_us) for part in spec.parts if part.kind == "date"}
     for part in spec.parts:
         if part.kind in UNVALUED or part.value in columns:
             continue
@@ -139,7 +189,4 @@ def columns_for(spec: KeySpec, given: Mapping[str, Column], times_us: Ints, buck
             columns[part.value] = np.zeros(n, np.int64)
         else:
             columns[part.value] = Coded.constant("x", n)
-    for part in spec.parts:
-        if part.kind == "date" and not grows(part):
-            columns[part.value] = times_us
     return columns

@@ -94,6 +94,10 @@ def tenant_name(number: int) -> str:
     return f"tenant-{number + 1:02d}"
 
 
+def metric_name(number: int) -> str:
+    return f"metric-{number + 1:02d}"
+
+
 def _columns(fleet: Fleet, kinds: Ints, numbers: Ints, devices: Names) -> dict[str, Column]:
     draw = (numbers * _GOLDEN + kinds * 0.37) % 1.0
     tenants = np.minimum((draw * fleet.tenants).astype(np.int64), fleet.tenants - 1)
@@ -109,7 +113,7 @@ def _columns(fleet: Fleet, kinds: Ints, numbers: Ints, devices: Names) -> dict[s
         "device": Coded(devices, np.arange(n, dtype=np.int32)),
         "type": _coded([f"type-{i + 1}" for i in range(int(types.max(initial=0)) + 1)], types),
         "location": _coded([f"site-{i + 1:02d}" for i in range(int(places.max(initial=0)) + 1)], places),
-        "metric": _coded(["temperature"], np.zeros(n, np.int64)),
+        "metric": _coded([metric_name(0)], np.zeros(n, np.int64)),
     }
 
 

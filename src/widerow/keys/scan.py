@@ -24,7 +24,7 @@ _SHARDS = ("shard", "random", "sub")
 class Question:
     """What is fixed in it, and its span of event time `[start, stop)`."""
 
-    known: Mapping[str, str]
+    known: Mapping[str, str | int]
     span: tuple[int, int]
     latest: bool = False
     """Only the newest row is wanted: of buckets, the last one of the span is read."""
@@ -37,39 +37,47 @@ class Scan:
     ranges: tuple[tuple[bytes, bytes], ...]
     is_full: bool
     """Nothing but literals fixes where the ranges begin: all rows are read."""
+    fixed: frozenset[str]
+    """The values that all rows in the ranges share; `time` and `bucket` if the span bounds them."""
     newest_first: bool
     """The first row of a range is the newest one: `latest` reads one row, not the range."""
 
 
 def scan_for(spec: KeySpec, question: Question, bucket_us: int = HOUR) -> Scan:
     """What is to be read. `bucket_us`: the width of buckets whose field does not tell it."""
-    prefixes = [b""]
-    fixed: list[bytes] = [b""]
-    """The prefixes up to the last part that narrowed the question down."""
-    has_literal_only = True
+    prefixes = bound = [b""]  # `bound`: the prefixes up to the last part that narrows the question down
+    fixed: set[str] = set()
     for part in spec.parts:
+        was_bound = prefixes is bound
         if part.kind == "literal":
             prefixes = [prefix + part.value.encode() for prefix in prefixes]
-            if has_literal_only:
-                fixed = prefixes
+            bound = prefixes if was_bound else bound
             continue
         if part.value == "time" and part.kind != "date":
             if question.latest or (part.kind == "digits" and not part.width):
-                newest_first = part.descending and not has_literal_only
-                return _prefix_scan(prefixes if len(prefixes) == len(fixed) else fixed, has_literal_only, newest_first)
+                return _scan([(p, p + _BEHIND_ALL) for p in bound], fixed, newest_first=part.descending and was_bound)
             first, last = _times(part, question.span)
-            return _sorted(
-                [(p + first, p + last + _BEHIND_ALL) for p in prefixes], is_full=False, newest_first=part.descending
+            return _scan(
+                [(p + first, p + last + _BEHIND_ALL) for p in prefixes], {*fixed, "time"}, newest_first=part.descending
             )
         choices = list(_choices(spec, part, question, bucket_us, MOST_RANGES // len(prefixes)))
         if not choices:
             break
         prefixes = [prefix + choice for prefix in prefixes for choice in choices]
-        if part.value in question.known or part.value in TIMES or (part.kind == "salt" and len(choices) == 1):
-            fixed, has_literal_only = prefixes, False
+        if part.value in question.known or part.value in TIMES:
+            fixed.add(part.value)
+            bound = prefixes
+        elif len(choices) == 1:  # a salt or shard that follows from what is known
+            fixed.add(part.value or part.kind)
+            bound = prefixes
     else:
-        return _prefix_scan(prefixes, has_literal_only, newest_first=False)
-    return _prefix_scan(fixed, has_literal_only, newest_first=False)
+        if prefixes is bound:
+            return _scan([(key, key + b"\0") for key in prefixes], fixed)
+    return _scan([(prefix, prefix + _BEHIND_ALL) for prefix in bound], fixed)
+
+
+def _scan(ranges: list[tuple[bytes, bytes]], fixed: set[str], *, newest_first: bool = False) -> Scan:
+    return Scan(tuple(sorted(ranges)), not fixed, frozenset(fixed), newest_first)
 
 
 def shard_of(device: str, width: int) -> int:
@@ -88,7 +96,7 @@ def _choices(spec: KeySpec, part: Part, question: Question, bucket_us: int, most
     elif part.value in known:
         yield encode_part(part, known[part.value])
     elif part.value == "shard" and "device" in known and part.width:
-        yield encode_part(part, shard_of(known["device"], part.width))
+        yield encode_part(part, shard_of(str(known["device"]), part.width))
     elif part.value in _SHARDS and part.width and 10**part.width <= most:
         yield from (encode_part(part, n) for n in range(10**part.width))
     elif part.value in TIMES and (part.kind in ("iso", "date") or part.width):
@@ -107,7 +115,7 @@ def _choices(spec: KeySpec, part: Part, question: Question, bucket_us: int, most
 
 
 def bucket_width_us(part: Part, bucket_us: int) -> int:
-    """How much time a bucket holds, at least: a month counts 30 days."""
+    """How much time a bucket holds, at least: a month counts 28 days."""
     return (
         next((span for width, span in DATES.values() if width == part.width), bucket_us)
         if part.kind == "date"
@@ -118,11 +126,3 @@ def bucket_width_us(part: Part, bucket_us: int) -> int:
 def _times(part: Part, span: tuple[int, int]) -> tuple[bytes, bytes]:
     first, last = encode_part(part, span[0]), encode_part(part, span[1] - 1)
     return (last, first) if part.descending else (first, last)
-
-
-def _prefix_scan(prefixes: list[bytes], is_full: bool, newest_first: bool) -> Scan:
-    return _sorted([(prefix, prefix + _BEHIND_ALL) for prefix in prefixes], is_full=is_full, newest_first=newest_first)
-
-
-def _sorted(ranges: list[tuple[bytes, bytes]], *, is_full: bool, newest_first: bool) -> Scan:
-    return Scan(tuple(sorted(ranges)), is_full, newest_first)

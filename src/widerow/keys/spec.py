@@ -275,6 +275,16 @@ _MARKS = str.maketrans("", "", "-T:")
 _DATE_UNITS: Mapping[int, Literal["Y", "M", "D", "h", "m"]] = {4: "Y", 6: "M", 8: "D", 10: "h", 12: "m"}
 
 
+def date_start(part: Part, times_us: Ints) -> Ints:
+    """When the dates begin that times are shown as."""
+    return (
+        times_us.astype("datetime64[us]")
+        .astype(f"datetime64[{_DATE_UNITS[part.width]}]")
+        .astype("datetime64[us]")
+        .astype(np.int64)
+    )
+
+
 def _dates(part: Part, column: Column) -> tuple[Names, Codes]:
     assert not isinstance(column, Coded)
     moments, codes = np.unique(
