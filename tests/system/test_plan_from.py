@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from cassandra.cluster import Session
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import Cluster, NoHostAvailable, Session
 from cassandra.query import BatchStatement, BatchType
 from typer.testing import CliRunner
 
 from patient import cql
-from servers.cassandra import DATACENTER, Cassandra
+from servers.cassandra import DATACENTER, FLEETING, Cassandra
+from servers.fixtures import had
 from servers.sstables import Partition, flush, partitions
 from widerow.cli.commands import app
 from widerow.model.batch import Report
@@ -88,6 +92,14 @@ class Plant:
     @property
     def _counted(self) -> tuple[str, ...]:
         return self.keyspace, "system_schema", "system_auth", "system_distributed", "system_traces"
+
+    def at_rest(self) -> dict[str, int]:
+        """Writes and files, once the server has done all that the tests asked of it."""
+        before: dict[str, int] = {}
+        while before != (now := {**self.writes(), **self.files()}):
+            before = now
+            time.sleep(1)
+        return before
 
     def files(self) -> dict[str, int]:
         """The files of the keyspace, and when each was changed."""
@@ -189,7 +201,7 @@ def write(session: Session, insert: Any, rows: Sequence[tuple[Any, ...]], *, pla
 @pytest.fixture(scope="module")
 def seen(plant: Plant) -> tuple[dict[str, Any], list[Any]]:
     """What the command says, with thresholds as small as the tables; and what changed at the server meanwhile."""
-    before = {**plant.writes(), **plant.files()}
+    before = plant.at_rest()
     found = plant.look("--large-rows", "10000", "--rows", "20000")
     after = {**plant.writes(), **plant.files()}
     return found, [
@@ -264,3 +276,95 @@ def test_a_keyspace_or_a_table_that_is_not_there_is_one_line(plant: Plant) -> No
 
     assert "there is no keyspace 'absent'; there are" in failed(plant.url.replace(plant.keyspace, "absent"))
     assert "has no such table; it has readings, ts_kv_cf" in failed(plant.url, "--table", "absent")
+
+
+KINDS = {
+    "kinds": """(site text, unit int, day date, at timeuuid, n tinyint, d decimal, v varint, t text, j map<text, double>,
+        l frozen<list<int>>, raw blob, ip inet, fixed text static, PRIMARY KEY ((site, unit, day), at))
+        WITH CLUSTERING ORDER BY (at DESC) AND default_time_to_live = 86400""",
+    "counts": "(device text, hour timestamp, n counter, PRIMARY KEY ((device), hour))",
+    "plain": "(id uuid PRIMARY KEY, body text)",
+    "bare": "(device text, ts bigint, PRIMARY KEY (device, ts))",
+    '"Quoted"': '("Device" text, "Ts" timestamp, "Value" float, PRIMARY KEY ("Device", "Ts"))',
+}
+
+
+def test_tables_of_all_kinds_are_looked_at(cassandra_server: Cassandra) -> None:
+    keyspace = f"kinds_{uuid4().hex[:12]}"
+    with cql(cassandra_server) as session:
+        session.execute(
+            f"CREATE KEYSPACE {keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+        )
+        for name, columns in KINDS.items():
+            session.execute(f"CREATE TABLE {keyspace}.{name} {columns}")
+        for n in range(300):
+            key = f"'it''s', {n % 3}, '2026-11-0{n % 3 + 1}', now()"
+            session.execute(
+                f"INSERT INTO {keyspace}.kinds (site, unit, day, at, n, d, v, t, j, l, raw, ip) VALUES ({key}, {n % 100}, "
+                f"{n}.25, {n}000000, 'größer', {{'a': {n}, 'b': 2}}, [1, 2], 0x0102, '10.0.0.1')"
+            )
+            session.execute(f"UPDATE {keyspace}.counts SET n = n + 1 WHERE device = 'a' AND hour = {n}")
+            session.execute(f"INSERT INTO {keyspace}.plain (id, body) VALUES (uuid(), 'text')")
+            session.execute(f"INSERT INTO {keyspace}.bare (device, ts) VALUES ('a', {NOW_US // 1000 + n})")
+            session.execute(f'INSERT INTO {keyspace}."Quoted" ("Device", "Ts", "Value") VALUES (\'a\', {n}, 1)')
+        session.execute(f"INSERT INTO {keyspace}.kinds (site, unit, day, fixed) VALUES ('alone', 1, '2026-11-01', 'x')")
+        found = Plant(cassandra_server, session, keyspace, {}).look()
+        for name in ("kinds", "counts", "plain", "bare"):
+            flush(cassandra_server, session, keyspace, name)
+            one = found[name]
+            real = sum(part.size_bytes for part in partitions(cassandra_server, keyspace, name))
+            print(f"figure {name}_bytes {one['bytes']['value'] / real:.3f} of {real:,}")
+            assert one["rows"]["value"] == 300
+            assert one["bytes"]["value"] == pytest.approx(real, rel=0.25 if name == "kinds" else 0.1)
+        session.execute(f"DROP KEYSPACE {keyspace}")
+    assert found["kinds"]["widerow"]["values"]["value"] == 300 * 4
+    assert found["plain"]["shape"] is None
+    assert found["Quoted"]["widerow"]["packed_values"] == 300
+
+
+def test_a_role_that_may_only_select_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"authenticator": "PasswordAuthenticator", "authorizer": "CassandraAuthorizer", "permissions_validity": "0ms"}
+    options = (*FLEETING, "-Dcassandra.superuser_setup_delay_ms=0")
+    with had(lambda: Cassandra(java_options=options, settings=settings)) as server, admin(server) as session:
+        session.execute("CREATE KEYSPACE plant WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        session.execute("CREATE TABLE plant.r (device text, ts timestamp, v double, PRIMARY KEY (device, ts))")
+        session.execute("INSERT INTO plant.r (device, ts, v) VALUES ('a', 1, 1)")
+        session.execute("CREATE ROLE looker WITH LOGIN = true AND PASSWORD = 'looks'")
+        session.execute("GRANT SELECT ON KEYSPACE plant TO looker")
+        monkeypatch.setenv("WIDEROW_CASSANDRA_USERNAME", "looker")
+        monkeypatch.setenv("WIDEROW_CASSANDRA_PASSWORD", "looks")
+        looked = Plant(server, session, "plant", {})
+        found = looked.look()["r"]
+        assert (found["rows"]["value"], found["disk_bytes"]) == (1, None)
+        session.execute("GRANT SELECT ON KEYSPACE system_views TO looker")
+        assert looked.look()["r"]["disk_bytes"] is not None
+        session.execute("REVOKE SELECT ON KEYSPACE plant FROM looker")
+        done = CliRunner().invoke(app, ["plan", "--from", looked.url])
+        assert done.exit_code == 1
+        assert done.stderr.startswith("error: config: cassandra: ")
+
+
+@contextmanager
+def admin(server: Cassandra) -> Iterator[Session]:
+    """As the role that a new cluster has, which it makes a moment after it is up."""
+    deadline_s = time.monotonic() + 60
+    while True:
+        cluster = Cluster(
+            [server.host],
+            port=server.port,
+            protocol_version=4,
+            auth_provider=PlainTextAuthProvider("cassandra", "cassandra"),
+        )
+        try:
+            session = cluster.connect()
+        except NoHostAvailable:
+            cluster.shutdown()
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(0.5)
+            continue
+        try:
+            yield session
+        finally:
+            cluster.shutdown()
+        return

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from uuid import UUID
 
 import pytest
@@ -16,6 +17,7 @@ from widerow.cli.plan_from import size_given
 from widerow.model.times import HOUR, MINUTE, SECOND
 from widerow.plan.foreign import Thresholds, findings, total
 from widerow.plan.repack import cost, packed
+from widerow.plan.row_bytes import value_bytes, vint
 from widerow.plan.sampled import Estimate, Partition, Sample, Stratum, times_us, unit_of
 from widerow.plan.shape import CLUSTERING, PARTITION, REGULAR, Column, ForeignTable, Shape, Unit, shape_of
 
@@ -103,6 +105,22 @@ def test_times_are_read_in_the_unit_that_their_size_tells() -> None:
     check(Unit.TIMEUUID, UUID("13814000-1dd2-11b2-8000-000000000000"), 0)
     check(Unit.DATE, date(1970, 1, 3), 48 * HOUR)
     assert unit_of(0) == (SECOND, 1)
+
+
+def test_values_have_the_bytes_that_cassandra_writes() -> None:
+    def check(kind: str, value: object, want: int) -> None:
+        assert value_bytes(kind, value) == want, kind
+
+    check("bigint", 1, 8)
+    check("text", "größer", 8)
+    check("varint", 128, 2)
+    check("decimal", Decimal("1.25"), 5)
+    check("inet", "10.0.0.1", 4)
+    check("date", "2026-11-19", 4)
+    check("frozen<list<int>>", [1, 2], 20)
+    check("map<text, double>", {"a": 1.0}, 4 + 5 + 12)
+    check("vector<float, 3>", [1.0, 2.0, 3.0], 12)
+    assert [vint(number) for number in (0, 127, 128, 1 << 14, (1 << 63) - 1)] == [1, 1, 2, 3, 9]
 
 
 def test_the_sum_over_random_partitions_holds_the_truth_within_its_error_mostly() -> None:

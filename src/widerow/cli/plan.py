@@ -186,7 +186,12 @@ def plan(
 
     Example: widerow plan --from cassandra://10.0.0.1/thingsboard --table ts_kv_cf
     """
+    if from_url is None and table:
+        raise Misused("--table is for --from")
     if from_url is not None:
+        others = {"--devices": devices, "--fleet": fleet, "--measure": measure, "--store": store, "--textbook": textbook}
+        if also := [name for name, value in others.items() if value]:
+            raise Misused(f"--from and {also[0]} contradict each other: --from looks at a cluster that is there")
         from widerow.cli.plan_from import look, size_given  # noqa: PLC0415
         from widerow.plan.foreign import Thresholds  # noqa: PLC0415
         from widerow.plan.sampled import Bounds  # noqa: PLC0415

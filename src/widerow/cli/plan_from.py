@@ -153,8 +153,8 @@ def _disk(found: Mapping[str, Any]) -> str:
     """As the nodes say, which count whole MiB, all copies, compressed, and nothing that is in memory alone."""
     said = [node for node in found["nodes"] if node["disk_bytes"] is not None]
     if not said:
-        return "no node says (system_views is of Cassandra 4 and later)"
-    return f"{output.size(found['disk_bytes'])}, all copies, compressed, on {len(said)} nodes, as these say"
+        return "no node says (system_views: Cassandra 4 and later, and the right to read it)"
+    return f"{output.size(found['disk_bytes'])}, all copies, compressed, as {len(said)} of {len(found['nodes'])} nodes say"
 
 
 def _draw_cost(found: Mapping[str, Any], price: Mapping[str, Any]) -> None:

@@ -124,7 +124,20 @@ class Connection:
         self._lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(settings.in_flight)
         with reported():
-            self.session: Session = self._cluster.connect()
+            self.session: Session = self._connected()
+
+    def _connected(self) -> Session:
+        try:
+            return self._cluster.connect()
+        except NoHostAvailable:
+            known = {host.datacenter for host in self._cluster.metadata.all_hosts()} - {None}
+            self._cluster.shutdown()
+            if known and self.settings.dc not in known:
+                there = ", ".join(sorted(known))
+                raise ConfigError(
+                    f"cassandra: there is no data centre {self.settings.dc!r}: give ?dc= one of {there}"
+                ) from None
+            raise
 
     def close(self) -> None:
         self._cluster.shutdown()

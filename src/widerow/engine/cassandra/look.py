@@ -94,7 +94,7 @@ class Look:
             try:
                 with reported():
                     row = self._connection.send(statement, host).result().one()
-            except (ValueError, Unavailable):  # an older release, another product, or a node that cannot be reached
+            except (ValueError, ConfigError, Unavailable):  # an older release, a right that is missing, a node that is away
                 return None
             return row[0] if row else None
 
@@ -295,15 +295,15 @@ class _Sampling:
             budget = max(0, budget - found[key].rows)
 
     def _partition(self, key: tuple[Any, ...], most: int, future: Any) -> Partition | None:
+        a, b, c = self._cuts
         try:
-            rows = list(self._pages(future))
+            rows = [row for row in self._pages(future) if not a or row[0] is not None]  # static columns may stand alone
         except Unavailable:
             self._unread, self._in_a_row = self._unread + 1, self._in_a_row + 1
             if self._in_a_row >= _FAILED_IN_A_ROW:
                 raise
             return None
         self._in_a_row = 0
-        a, b, c = self._cuts
         return Partition(
             key=key,
             rows=len(rows),
@@ -319,20 +319,23 @@ class _Sampling:
         clustering = self._table.of(CLUSTERING)
         if not clustering:
             return replace(partition, counted=True)
-        column = protect_name(clustering[0].name)
+        column, rows, first, last = protect_name(clustering[0].name), 0, None, None
         try:
-            found = list(self._pages(self._send(self._of_key(column, partition.key, self._order, most), most)))
-            if len(found) < most:
-                return replace(partition, rows=len(found), counted=True)
-            if not self._by_time:
-                return replace(partition, rows=len(found))
-            oldest = list(self._pages(self._send(self._of_key(column, partition.key, self._oldest, 1), 1)))
+            for row in self._rows(self._of_key(column, partition.key, self._order, most), most):
+                rows, first, last = rows + 1, row if first is None else first, row
+                if self._late and rows % _PAGE == 0:
+                    break
+            else:
+                if rows < most:
+                    return replace(partition, rows=max(rows, partition.rows), counted=True)
+            oldest = next(self._rows(self._of_key(column, partition.key, self._oldest, 1), 1)) if self._by_time else None
         except Unavailable:
             return partition
-        assert self._shape is not None
-        newest_us, reached_us, first_us = times_us(self._shape.unit, [found[0][0], found[-1][0], oldest[0][0]])
-        share = (newest_us - reached_us) / max(1, newest_us - first_us)
-        return replace(partition, rows=round(len(found) / share) if share > 0 else len(found))
+        if self._shape is None or first is None or last is None or oldest is None:
+            return replace(partition, rows=max(rows, partition.rows))
+        newest_us, reached_us, oldest_us = times_us(self._shape.unit, [first[0], last[0], oldest[0]])
+        share = (newest_us - reached_us) / max(1, newest_us - oldest_us)
+        return replace(partition, rows=round(rows / share) if 0 < share < 1 else rows)
 
     # -- statements
 
