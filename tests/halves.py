@@ -24,7 +24,9 @@ ALONE = "not rest"
 QUICK = "quick"
 """The profile of Hypothesis that `make test` asks for."""
 _ENGINES = frozenset({"cassandra", "bigtable"})
-_FIXTURES = frozenset({"cassandra_server", "cassandra_cluster", "bigtable_server", "bigtable_host", "kafka", "mosquitto"})
+_FIXTURES = frozenset(
+    {"cassandra_server", "cassandra_cluster", "bigtable_server", "bigtable_host", "kafka", "mosquitto", "browser"}
+)
 _CALLS = frozenset({"had", "Cassandra", "Bigtable", "Kafka", "Mosquitto", "Cluster"})
 _SETTINGS = "_hypothesis_internal_use_settings"  # there is no public way to give a law other settings than its own
 

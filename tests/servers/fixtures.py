@@ -17,6 +17,8 @@ import pytest
 from .bigtable import Bigtable
 from .cache import Missing
 from .cassandra import FLEETING, Cassandra
+from .chromium import Chromium, chromium
+from .chromium import fetch as fetch_chromium
 from .cluster import Cluster
 from .kafka import Kafka
 from .mosquitto import Mosquitto
@@ -57,6 +59,14 @@ def mosquitto() -> Iterator[Mosquitto]:
     """A broker: `mosquitto.url()` of one who may do everything, `.allow(user, password, *acl)` for others."""
     with had(Mosquitto) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Chromium]:
+    """Chromium: `with browser.visit(address) as visit`."""
+    had(fetch_chromium)
+    with chromium() as started:
+        yield started
 
 
 def had(make: Callable[[], T]) -> T:

@@ -142,6 +142,7 @@ th, td { text-align: right; padding: 4px 12px; border-bottom: 1px solid var(--li
 th { color: var(--soft); font-weight: 500; }
 th:first-child, td:first-child { text-align: left; overflow-wrap: anywhere; }
 td:first-child { font-family: ui-monospace, monospace; font-size: 13px; }
+.wide { overflow-x: auto; } li { overflow-wrap: anywhere; }
 #at { color: var(--soft); min-height: 1.5em; font-family: ui-monospace, monospace; font-size: 13px; }
 """
 
@@ -174,7 +175,7 @@ def html(simulations: Sequence[Simulation], facts: Sequence[Sequence[str]], colu
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f'<title>Row keys compared</title><link rel="icon" href="data:,"><style>{_STYLE}</style></head><body>'
         f'<h1>Where the writes of a fleet go</h1>{svg(simulations)}<p id="at"></p>'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><ul>{told}</ul>"
+        f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div><ul>{told}</ul>'
         f'<script type="application/json" id="maps">{maps}</script><script>{_SCRIPT}</script></body></html>\n'
     )
 
