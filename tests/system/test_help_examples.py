@@ -1,0 +1,44 @@
+"""The examples in the help of `widerow keys` and `widerow plan` run as they stand, in an empty folder.
+
+Those that look at a server or at a cluster of others are run where these are: see `ELSEWHERE`.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from widerow.cli.commands import app
+
+ELSEWHERE = ("widerow keys heat", "widerow plan --from")
+
+
+def examples() -> list[str]:
+    top: Any = typer.main.get_command(app)
+    of_keys = top.commands["keys"].commands.values()
+    texts = [command.help or "" for command in (*of_keys, top.commands["plan"])]
+    return [found for text in texts for found in re.findall(r"^\s*Example: (widerow .+)$", text, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("example", [one for one in examples() if not one.startswith(ELSEWHERE)])
+def test_an_example_runs_as_it_stands(example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, shlex.split(example)[1:])
+    # A key that has faults is judged with 1, which is what the example is about.
+    assert result.exit_code in ((0, 1) if " lint " in example else (0,)), result.output
+    assert result.stdout.strip()
+    assert "error:" not in result.stderr
+
+
+def test_each_command_has_an_example() -> None:
+    assert len(examples()) >= 12
+    assert {" ".join(one.split()[:3]) for one in examples() if one.startswith(ELSEWHERE)} == {
+        "widerow keys heat",
+        "widerow plan --from",
+    }
