@@ -37,7 +37,10 @@ def commands(command: Any = None, path: tuple[str, ...] = ()) -> list[tuple[tupl
 
 
 SERVERS = {("serve",), ("gateway",), ("worker",), ("api",), ("demo",)}
-STORE_ONLY = {("backup",), ("restore",), ("migrate",), ("schema", "show"), ("schema", "diff"), ("schema", "apply")}
+STORE_ONLY = {
+    *(("backup",), ("restore",), ("migrate",), ("keys", "sizes")),
+    *(("schema", "show"), ("schema", "diff"), ("schema", "apply")),
+}
 """Commands that open a store themselves: they have no server to ask."""
 OF_FILES = {("blocks", "show"), ("blocks", "pack"), ("blocks", "unpack")}
 """Commands that need neither a server nor a store."""

@@ -29,6 +29,7 @@ from widerow.cli import (
     keys_heat,
     keys_lint,
     keys_simulate,
+    keys_sizes,
     latest,
     metric,
     migrate,
@@ -87,7 +88,7 @@ app.add_typer(mqtt.app, name="mqtt")
 app.add_typer(schema.app, name="schema")
 app.add_typer(blocks.app, name="blocks")
 app.add_typer(keys.keys, name="keys")  # its commands add themselves
-_ = keys_heat, keys_lint, keys_simulate
+_ = keys_heat, keys_lint, keys_simulate, keys_sizes
 plan.add_to(app)
 migrate.add_to(app)
 backup.add_to(app)

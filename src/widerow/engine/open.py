@@ -17,6 +17,8 @@ from widerow.model.times import Clock
 from widerow.schema.table import Table
 
 if TYPE_CHECKING:
+    from widerow.engine.bigtable import BigtableSettings
+    from widerow.engine.bigtable.tablets import Tablets
     from widerow.engine.cassandra import CassandraSettings
     from widerow.engine.cassandra.look import Look
     from widerow.engine.rocksdb import RocksSettings
@@ -111,13 +113,26 @@ def _settings_of_cassandra(place: OnCassandra, config: Cassandra) -> CassandraSe
 
 def _bigtable(place: OnBigtable, config: Bigtable, clock: Clock) -> Engine:
     with _client_of_bigtable():
-        from widerow.engine.bigtable import BigtableEngine, BigtableSettings  # noqa: PLC0415
-    settings = BigtableSettings(
+        from widerow.engine.bigtable import BigtableEngine  # noqa: PLC0415
+    settings = _bigtable_settings(place, config)
+    return BigtableEngine(place.project, place.instance, place.prefix, clock=clock, settings=settings)
+
+
+def tablets_of(place: OnBigtable, config: Bigtable) -> Tablets:
+    """What looks at the tablets of a store on Bigtable."""
+    with _client_of_bigtable():
+        from widerow.engine.bigtable.tablets import Tablets  # noqa: PLC0415
+    return Tablets(place.project, place.instance, place.prefix, _bigtable_settings(place, config))
+
+
+def _bigtable_settings(place: OnBigtable, config: Bigtable) -> BigtableSettings:
+    from widerow.engine.bigtable import BigtableSettings  # noqa: PLC0415
+
+    return BigtableSettings(
         app_profile=place.app_profile or config.app_profile,
         read_app_profile=config.read_app_profile,
         deadline_s=config.timeout_s,
     )
-    return BigtableEngine(place.project, place.instance, place.prefix, clock=clock, settings=settings)
 
 
 @contextmanager

@@ -124,6 +124,7 @@ class Connection:
         self._read = self._channel.unary_stream(_SERVICE + "ReadRows")
         self._mutate = self._channel.unary_stream(_SERVICE + "MutateRows")
         self._check = self._channel.unary_unary(_SERVICE + "CheckAndMutateRow")
+        self._sample = self._channel.unary_stream(_SERVICE + "SampleRowKeys")
         self._admin: BigtableTableAdminClient | None = None
 
     def admin(self) -> BigtableTableAdminClient:
@@ -144,6 +145,20 @@ class Connection:
 
     def table_name(self, table_id: str) -> str:
         return f"{self.instance}/tables/{table_id}"
+
+    @property
+    def on_emulator(self) -> bool:
+        return bool(self._emulator)
+
+    def sample_row_keys(self, table_id: str) -> list[tuple[bytes, int]]:
+        """Row keys at or near the borders of tablets, in order, each with the bytes in front of it."""
+        route = self._route(table_id)
+        call = self._start(self._sample, route, route.head(2), self.settings.deadline_s)
+        try:
+            found = [bigtable.SampleRowKeysResponse.deserialize(answer) for answer in call]
+        except grpc.RpcError as error:
+            raise failure(error.code(), table_id, error.details() or "") from None
+        return [(one.row_key, one.offset_bytes) for one in found]
 
     def _route(self, table_id: str, *, may_lag: bool = False) -> _Route:
         profile = (may_lag and self.settings.read_app_profile) or self.settings.app_profile
