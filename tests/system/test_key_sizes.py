@@ -1,4 +1,4 @@
-"""`widerow keys sizes`: what a store's own service says of its tablets, against what was written."""
+"""`widerow keys sizes`, against what was written and what the stores' own tools say."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from uuid import uuid4
 import pytest
 from typer.testing import CliRunner
 
+from patient import cql
 from servers.bigtable import Bigtable
+from servers.cassandra import Cassandra
+from servers.sstables import flush, partitions
 from widerow.cli.commands import app
 from widerow.config import Config, Store
 from widerow.model.batch import Report, batch_of
@@ -52,5 +55,38 @@ def test_bigtables_samples_of_row_keys_cover_each_table(bigtable_server: Bigtabl
     assert any(line.split()[0] == "telemetry_30d" for line in drawn.splitlines() if line.strip())
 
 
+def test_cassandras_partitions_are_as_large_as_its_own_tool_says(cassandra_server: Cassandra) -> None:
+    keyspace = f"sizes_{uuid4().hex[:12]}"
+    url = cassandra_server.store_url(keyspace)
+    write(url)
+    with cql(cassandra_server) as session:
+        flush(cassandra_server, session, keyspace, "telemetry_30d")
+    truth = sorted(partition.size_bytes for partition in partitions(cassandra_server, keyspace, "telemetry_30d"))
+    found = json.loads(run("--store", url, "--json"))
+    (table,) = [one for one in found["tables"] if one["table"] == "telemetry_30d"]
+    assert table["partitions"] == {"value": len(truth), "error": 0.0}
+    assert (table["read"], table["unread"], table["in_time"]) == (len(truth), 0, True)
+    assert table["bytes"]["value"] == pytest.approx(sum(truth), rel=0.1)
+    assert table["largest_bytes"] == pytest.approx(truth[-1], rel=0.1)
+    assert "device_id=press-007" in table["largest"]
+    assert table["p50_bytes"] == pytest.approx(truth[len(truth) // 2], rel=0.1)
+    assert sum(one["share"]["value"] for one in table["histogram"]) == pytest.approx(1)
+    assert all(one["share"]["error"] == 0 for one in table["histogram"])
+    assert [one["share"] for one in found["ring"]] == [pytest.approx(1)]
+    assert found["balance"] == pytest.approx(1)
+    (node,) = table["nodes"]
+    assert node["node"] == found["ring"][0]["node"]
+    assert node["largest_partition_bytes"] is not None
+
+    few = json.loads(run("--store", url, "--table", "telemetry_30d", "--partitions", "10", "--json"))["tables"][0]
+    assert few["read"] == 10
+    assert few["histogram"][0]["share"]["error"] > 0
+    assert abs(few["partitions"]["value"] - len(truth)) <= few["partitions"]["error"]
+    drawn = run("--store", url, "--table", "telemetry_30d")
+    assert "press-007" in drawn
+    assert "ring: " in drawn
+    assert "there is no such table" in run("--store", url, "--table", "nosuch", code=2)
+
+
 def test_a_store_without_tablets_or_partitions_is_refused() -> None:
-    assert "has no tablets" in run("--store", "memory:", code=2)
+    assert "neither partitions on nodes nor tablets" in run("--store", "memory:", code=2)

@@ -83,6 +83,15 @@ class Look:
         """What each node that can be reached says of a table, in its virtual tables; those are of Cassandra 4 and later."""
         return [self._node(host, table) for host in self._connection.metadata.all_hosts() if host.is_up is not False]
 
+    def ring(self) -> dict[str, float]:
+        """The part of the ring of tokens of which each node has the first copy."""
+        tokens = self._connection.metadata.token_map
+        shares: dict[str, float] = defaultdict(float)
+        for token, before in zip(tokens.ring, [tokens.ring[-1], *tokens.ring], strict=False):
+            width = (token.value - before.value) % _RING or _RING
+            shares[str(tokens.token_to_host_owner[token].endpoint)] += width / _RING
+        return dict(shares)
+
     def sample(self, table: ForeignTable, bounds: Bounds, step: Callable[[float], None] = lambda _: None) -> Sample:
         """Some of the table's partitions. `step` is called with how many were read."""
         return _Sampling(self._connection, table, bounds, step).run()
