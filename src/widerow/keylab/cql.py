@@ -27,6 +27,8 @@ def read_table(statement: str, source: str) -> Design:
     start = next((i for i in range(len(upper) - 1) if upper[i : i + 2] == ["CREATE", "TABLE"]), -1) + 2
     if start < 2 or "(" not in words[start:]:
         raise wrong("it has no columns in parentheses")
+    if upper.count("CREATE") > 1:
+        raise wrong("there are several statements: give one table at a time")
     opening = words.index("(", start)
     name = next((word for word in reversed(words[start:opening]) if word not in (".", '"')), "")
     closing = _closing(words, opening)
@@ -41,7 +43,9 @@ def read_table(statement: str, source: str) -> Design:
             continue
         if len(item) < 2:
             raise wrong(f"column {' '.join(item)!r} has no type")
-        columns[_name(item[0])] = "".join(word for word in item[1:] if word.upper() not in ("PRIMARY", "KEY")).lower()
+        columns[_name(item[0])] = "".join(
+            word for word in item[1:] if word.upper() not in ("PRIMARY", "KEY", "STATIC")
+        ).lower()
         if [word.upper() for word in item[-2:]] == ["PRIMARY", "KEY"]:
             partition = [_name(item[0])]
     if not partition:
