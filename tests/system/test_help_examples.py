@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from widerow.cli.commands import app
 
-ELSEWHERE = ("widerow keys heat", "widerow plan --from")
+ELSEWHERE = ("widerow keys heat", "widerow keys sizes", "widerow plan --from")
 
 
 def examples() -> list[str]:
@@ -40,5 +40,6 @@ def test_each_command_has_an_example() -> None:
     assert len(examples()) >= 12
     assert {" ".join(one.split()[:3]) for one in examples() if one.startswith(ELSEWHERE)} == {
         "widerow keys heat",
+        "widerow keys sizes",
         "widerow plan --from",
     }

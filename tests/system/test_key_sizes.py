@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from itertools import pairwise
 from uuid import uuid4
 
@@ -13,6 +14,7 @@ from patient import cql
 from servers.bigtable import Bigtable
 from servers.cassandra import Cassandra
 from servers.sstables import flush, partitions
+from system.test_help_examples import examples as in_help
 from widerow.cli.commands import app
 from widerow.config import Config, Store
 from widerow.model.batch import Report, batch_of
@@ -85,6 +87,8 @@ def test_cassandras_partitions_are_as_large_as_its_own_tool_says(cassandra_serve
     drawn = run("--store", url, "--table", "telemetry_30d")
     assert "press-007" in drawn
     assert "ring: " in drawn
+    example = next(one for one in in_help() if one.startswith("widerow keys sizes") and "cassandra://" in one)
+    assert run(*shlex.split(example.replace("cassandra://10.0.0.1/widerow", url))[3:]).startswith(" table")
     assert "there is no such table" in run("--store", url, "--table", "nosuch", code=2)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from system.conftest import Site, config_at, now_ms
+from system.test_help_examples import examples as in_help
 from widerow.cli.commands import app
 from widerow.model.token import Role
 from widerow.ops.keyspace import EVERY_S
@@ -112,6 +114,18 @@ def test_a_part_of_the_key_space_is_shown_in_finer_ranges(site: Site) -> None:
     assert part["ranges"][-1]["start"] < "acme/press-11"
     assert asked(operator, tenant="umbra")["writes"]["hottest"] == []
     assert asked(operator, tenant="acme")["ranges"]
+
+
+def test_the_examples_of_the_help_run(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WIDEROW_URL", site.url)
+    monkeypatch.setenv("WIDEROW_TOKEN", site.token(Role.OPERATOR))
+    send(site, FLEET)
+    examples = [one for one in in_help() if one.startswith("widerow keys heat") and "--live" not in one]
+    assert len(examples) == 2
+    for example in examples:
+        result = CliRunner().invoke(app, shlex.split(example)[1:], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        assert "acme/press" in result.stdout, example
 
 
 def test_nonsense_is_refused(site: Site) -> None:

@@ -54,7 +54,9 @@ def heat(
 ) -> None:
     """Draw the heat map of the keys that a server writes and reads: a line for each range of keys, a column for each minute.
 
-    Example: widerow keys heat --minutes 30 --live
+    Example: widerow keys heat --minutes 30
+
+    Example: widerow keys heat --live
 
     Example: widerow keys heat --tenant acme --start acme/press --stop acme/pump --what reads
     """
