@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widerow.keylab.design import read_design
 from widerow.keylab.facts import columns_for
 from widerow.keylab.finding import ADVICE
 from widerow.keylab.lint import lint
+from widerow.keylab.read import read_design
 from widerow.keys.scan import Question, scan_for, shard_of
 from widerow.keys.spec import KeySpec
 from widerow.keys.template import parts_of

@@ -19,8 +19,9 @@ from servers.bigtable import Bigtable
 from servers.cassandra import Cassandra
 from servers.sstables import flush, partitions
 from widerow.keylab.atoms import atoms_of
-from widerow.keylab.design import Design, read_design
+from widerow.keylab.design import Design
 from widerow.keylab.facts import Facts, columns_for
+from widerow.keylab.read import read_design
 from widerow.keylab.reads import Reads
 from widerow.keylab.sample import sample_of
 from widerow.keylab.simulate import simulate

@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from widerow.cli.commands import app
-from widerow.keylab.design import read_design
 from widerow.keylab.explain import rules
 from widerow.keylab.finding import ADVICE
 from widerow.keylab.lint import Verdict, lint
+from widerow.keylab.read import read_design
 from widerow.model.errors import ConfigError
 from widerow.model.times import SECOND
 from widerow.plan.fleet import Fleet, example_fleet, read_fleet

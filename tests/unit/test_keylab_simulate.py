@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from widerow.cli.commands import app
 from widerow.keylab.atoms import atoms_of
-from widerow.keylab.design import Design, read_design
-from widerow.keylab.engines import for_engine
+from widerow.keylab.design import Design, for_engine
 from widerow.keylab.facts import columns_for
 from widerow.keylab.picture import html, svg
+from widerow.keylab.read import read_design
 from widerow.keylab.sample import sample_of
 from widerow.keylab.simulate import Simulation, gini, simulate
 from widerow.model.errors import ConfigError

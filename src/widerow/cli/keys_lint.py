@@ -100,7 +100,7 @@ def fleet_example() -> None:
 
 def read_spec(given: str) -> Design:
     """The design that an argument is, or that the file it names holds."""
-    from widerow.keylab.design import read_design  # noqa: PLC0415
+    from widerow.keylab.read import read_design  # noqa: PLC0415
 
     text, source = given, "the spec"
     if given.lower().endswith((".cql", ".toml", ".sql")) and "{" not in given:

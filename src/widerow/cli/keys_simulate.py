@@ -63,7 +63,7 @@ def simulate(
 
     Example: widerow keys simulate 'timestamp#sensor' 'sensor#timestamp' --hours 2 --json
     """
-    from widerow.keylab.engines import for_engine  # noqa: PLC0415 - NumPy hangs on it
+    from widerow.keylab.design import for_engine  # noqa: PLC0415 - NumPy hangs on it
     from widerow.keylab.picture import html as page  # noqa: PLC0415
     from widerow.keylab.picture import svg as picture  # noqa: PLC0415
     from widerow.keylab.simulate import simulate as run  # noqa: PLC0415

@@ -1,7 +1,4 @@
-"""A design: a key, and the table around it. Read from a template, from classic notation, from TOML or from `CREATE TABLE`.
-
-Rule: a fault in a text is a `ConfigError` of one line that names the place.
-"""
+"""A design: a key, and the table around it."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ from widerow.keys.spec import KeySpec
 from widerow.keys.template import TIMES, UNVALUED, Part, parts_of, template_of
 from widerow.model.errors import ConfigError
 from widerow.model.times import HOUR
-from widerow.plan.sections import Section, document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,20 +101,6 @@ def grows(part: Part) -> bool:
     return part.kind not in UNVALUED and part.value in (*TIMES, "sequence")
 
 
-def read_design(text: str, source: str) -> Design:
-    """The design that a text describes. `source` names it in errors and tables."""
-    from widerow.keylab.cql import read_table  # noqa: PLC0415 - it makes designs, too
-
-    stripped = text.strip()
-    if not stripped:
-        raise ConfigError(f"{source}: it is empty: give a template such as {{tenant}}#{{device}}#{{reversed:13}}")
-    if "CREATE TABLE" in stripped.upper():
-        return read_table(stripped, source)
-    if "\n" in stripped or "=" in stripped:
-        return _read_toml(stripped, source)
-    return design_of(stripped)
-
-
 def design_of(template: str) -> Design:
     """The design of a template, or of a key in classic notation."""
     read = template if "{" in template else as_template(template)
@@ -128,29 +110,20 @@ def design_of(template: str) -> Design:
         raise ConfigError(f"key {template!r}: {error}") from None
 
 
-def _read_toml(text: str, source: str) -> Design:
-    top = document(text, source)
-    key, bucket_us = top.text("key", ""), top.duration("bucket", HOUR)
-    listed = top.section("family")
-    families = tuple(_family(name, listed.section(name)) for name in list(listed.given))
-    reads = []
-    for read in top.sections("read"):
-        reads.append(read.texts("columns"))
-        read.end()
-    top.end()
-    try:
-        design = design_of(key)
-    except ConfigError as error:
-        raise top.wrong("key", str(error)) from None
-    return replace(design, bucket_us=bucket_us, families=families, reads=tuple(reads))
+def for_engine(design: Design, engine: str) -> Design:
+    """The design on `bigtable` or `cassandra`; empty: as it is written.
 
-
-def _family(name: str, section: Section) -> Family:
-    family = Family(
-        name=name,
-        columns=section.texts("columns"),
-        max_age_us=section.duration("max_age", 0),
-        max_versions=section.whole("max_versions", 0, low=0, high=1_000_000_000),
-    )
-    section.end()
-    return family
+    Of a template the parts before the time are the partition key on Cassandra, together with a bucket.
+    """
+    if engine == "bigtable":
+        return replace(design, partition=0)
+    if engine != "cassandra" or design.partition:
+        return design
+    fields = design.fields
+    if any(part.kind in ("salt", "hash") for part in fields):
+        raise ConfigError(
+            f"key {design.text!r}: Cassandra hashes partition keys itself; leave out the salt, or use --engine bigtable"
+        )
+    held = next((i for i, part in enumerate(fields) if part.value in ("time", "sequence")), len(fields))
+    first = next((i for i, part in enumerate(fields) if grows(part)), len(fields))
+    return replace(design, partition=max(1, held, first))
