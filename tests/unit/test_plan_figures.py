@@ -93,7 +93,7 @@ def test_rates_and_bytes_of_each_level() -> None:
     check(cassandra, "hour", 277.8, 2_778, 24 * 10 * 409 * 0.40)
     check(cassandra, "day", 11.57, 115.7, 10 * 409 * 0.63)
     rocksdb = Design(fleet=MILLION, engine="rocksdb", copies=1)
-    check(rocksdb, "raw", 100_000, 100_000, 8640 * 141 * 0.244)
+    check(rocksdb, "raw", 100_000, 100_000, 8640 * 141 * 0.257)
     check(rocksdb, "minute", 16_667, 16_667, 1440 * 285 * 0.30)
     bigtable = Design(fleet=MILLION, engine="bigtable", copies=1)
     check(bigtable, "raw", 100_000, 100_000, 8640 * (62 + 10 * 28))

@@ -93,15 +93,17 @@ def compared(design: Design, prices: Prices, found: Measured) -> dict[str, objec
     raw = levels(replace(design, fleet=replace(design.fleet, classes=by_day)))[0]
     predicted = raw.day_bytes / (raw.metrics_per_s * DAY / SECOND)
     node = prices.cassandra
-    rows_per_s = node.rows_per_s_core * node.cores * found.nodes / found.copies
-    rate = _RAW_ONLY_PER_S if found.engine == "rocksdb" else rows_per_s
+    if found.engine == "rocksdb":
+        rate, machine = _RAW_ONLY_PER_S, "two cores"
+    else:
+        rate, machine = node.rows_per_s_core * node.cores * found.nodes / found.copies, f"nodes of {node.cores} cores"
     return {
         "seconds": round(found.seconds, 1),
         "metrics": found.metrics,
         "stored_bytes": found.stored_bytes,
         "nodes": found.nodes,
         "metric_bytes": {"predicted": round(predicted, 3), "measured": round(found.metric_bytes, 3)},
-        "metrics_per_s": {"predicted": round(rate), "measured": round(found.metrics_per_s)},
+        "metrics_per_s": {"predicted": round(rate), "predicted_for": machine, "measured": round(found.metrics_per_s)},
     }
 
 

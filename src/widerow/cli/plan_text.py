@@ -227,15 +227,15 @@ def _draw_measured(found: dict[str, Any]) -> None:
     output.emit(
         f"measured: {values} on {found['nodes']} node{'s' if found['nodes'] > 1 else ''}; bytes are after compaction"
     )
-    rows = [(name, found[name]["predicted"], found[name]["measured"]) for name in ("metric_bytes", "metrics_per_s")]
+    size, rate = found["metric_bytes"], found["metrics_per_s"]
     output.emit_table(
         ("", "predicted", "measured"),
-        [(_MEASURED[name], figure(predicted), figure(measured)) for name, predicted, measured in rows],
+        [
+            ("bytes a raw value", figure(size["predicted"]), figure(size["measured"])),
+            (f"raw values/s, predicted for {rate['predicted_for']}", figure(rate["predicted"]), figure(rate["measured"])),
+        ],
         right=("predicted", "measured"),
     )
-
-
-_MEASURED = {"metric_bytes": "bytes a raw value", "metrics_per_s": "raw values/s"}
 
 
 def _copies(design: Design) -> str:
