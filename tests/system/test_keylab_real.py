@@ -171,7 +171,7 @@ def test_the_hottest_range_is_the_one_that_counting_finds(spec: str, tmp_path: P
     assert int(heat.writes.sum(axis=1).argmax()) == hottest(stored, [key.encode() for key in heat.first_keys])
 
 
-@pytest.mark.parametrize("spec", SPECS[:3])
+@pytest.mark.parametrize("spec", SPECS[:2])
 def test_bigtable_holds_and_returns_what_was_simulated(
     spec: str, bigtable_server: Bigtable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +225,7 @@ def test_partitions_of_cassandra_are_as_large_as_simulated(shape: str, cassandra
     design = read_design(statement, "the test")
     sample = sample_of(FLEET, 1000)
     rows, times = Reports(design, FLEET).rows
+    few = rows < 6  # three of each type: more would take longer and show nothing else
     names = [column for column in ("tenant", "device", "type") if column in statement.split("PRIMARY")[0]]
     with cql(cassandra_server) as session:
         session.set_keyspace(keyspace)
@@ -233,7 +234,7 @@ def test_partitions_of_cassandra_are_as_large_as_simulated(shape: str, cassandra
         listed = [*names, "day", "ts", *tail]
         insert = session.prepare(f"INSERT INTO readings ({', '.join(listed)}) VALUES ({', '.join('?' * len(listed))})")
         sent = []
-        for row, time_us in zip(rows.tolist(), times.tolist(), strict=True):
+        for row, time_us in zip(rows[few].tolist(), times[few].tolist(), strict=True):
             values = sample.values(row)
             day = np.datetime64(time_us, "us").astype("datetime64[D]").astype(object)
             start = [*(values[name] for name in names), day, time_us // 1000]
@@ -243,17 +244,13 @@ def test_partitions_of_cassandra_are_as_large_as_simulated(shape: str, cassandra
                 else [[float(i) for i in range(10)]]
             )
             sent += [session.execute_async(insert, [*start, *rest]) for rest in many]
-            if len(sent) > 2000:
-                for future in sent:
-                    future.result()
-                sent = []
         for future in sent:
             future.result()
         flush(cassandra_server, session, keyspace, "readings")
     found = partitions(cassandra_server, keyspace, "readings")
     facts = Facts(design, FLEET, STOP_US)
     largest = max(found, key=lambda partition: partition.size_bytes)
-    devices = 20 if shape == "by-type" else 1
+    devices = 3 if shape == "by-type" else 1
     per_report = facts.row_bytes(FLEET.classes[0]) * (10 if shape == "tall" else 1)
     assert largest.rows == devices * 120 * (10 if shape == "tall" else 1)
     assert devices * 120 * per_report == pytest.approx(largest.size_bytes, rel=0.1)

@@ -41,6 +41,17 @@ SMALL = read_fleet(
     """,
     "the test",
 )
+LARGE = read_fleet(
+    """
+    tenants = 20
+    largest_tenant = 0.25
+    [[class]]
+    devices = 20_000
+    types = 4
+    at_night = 0.6
+    """,
+    "the test",
+)
 READINGS = "CREATE TABLE readings (tenant text, device text, day date, ts timestamp, type text, v double, PRIMARY KEY "
 
 
@@ -70,7 +81,7 @@ def run(spec: str, fleet: Fleet = SMALL, *, nodes: int = 6, hours: int = 1, engi
     ],
 )
 def test_a_hot_design_fills_one_node_and_an_even_one_all(spec: str, *, hot: bool) -> None:
-    found = run(spec, example_fleet(), nodes=8, hours=3)
+    found = run(spec, LARGE, nodes=8, hours=3)
     assert sum(found.write_share) == pytest.approx(1)
     assert found.rows_per_s > 0
     if hot:
@@ -80,8 +91,16 @@ def test_a_hot_design_fills_one_node_and_an_even_one_all(spec: str, *, hot: bool
         assert found.skew <= 1.2
 
 
+def test_a_million_devices_are_counted_in_seconds() -> None:
+    found = run("{tenant}#{device}#{reversed:13}", example_fleet(), nodes=8, hours=24)
+    assert found.skew <= 1.2
+    assert found.rows_per_s == pytest.approx(72_114, rel=0.01), (
+        "a mean over day and night of 90,111 by day, and the hot device"
+    )
+
+
 def test_few_values_before_the_time_are_as_hot_as_they_are_few() -> None:
-    found = run("{type}#{time:ms}#{device}", example_fleet(), nodes=8, hours=4)
+    found = run("{type}#{time:ms}#{device}", LARGE, nodes=8, hours=3)
     # Four types, a quarter of the writes each: at best four of eight nodes work.
     assert 0.2 < found.hottest_share < 0.35
     assert found.skew >= 1.9
@@ -110,10 +129,10 @@ def test_heat_is_what_counting_each_key_gives(spec: str) -> None:
 
 def test_atoms_lie_in_the_order_of_their_keys_and_hold_all_devices() -> None:
     for spec in ("{device}#{time:ms}", "{reversed:13}#{device}", READINGS + "((tenant, device, day), ts))"):
-        atoms = atoms_of(design_of(spec), example_fleet(), START_US, START_US + HOUR)
+        atoms = atoms_of(design_of(spec), LARGE, START_US, START_US + HOUR)
         keys = atoms.keys.tolist()
         assert keys == sorted(keys)
-        assert atoms.weights.sum() == pytest.approx(example_fleet().devices)
+        assert atoms.weights.sum() == pytest.approx(LARGE.devices)
         assert sorted(np.unique(atoms.place).tolist()) == list(range(len(keys)))
 
 
