@@ -106,6 +106,7 @@ def test_what_cannot_be_planned_is_one_line_that_says_why(tmp_path: Path) -> Non
     check("--devices", "1", "--measure", "--textbook", words=("--textbook", "--measure"))
     check("--devices", "1", "--measure", "--store", "bigtable://a/b/c", words=("bigtable", "size"))
     check("--devices", "1", "--measure", "--store", f"rocksdb:{tmp_path}", words=(str(tmp_path), "exists"))
+    check("--devices", "1", "--measure", "--store", f"rocksdb:{tmp_path}/a/b", words=(f"{tmp_path}/a is no folder",))
     check("--devices", "1", "--measure", "--engine", "cassandra", "--store", "rocksdb:x", words=("contradict",))
     check("--devices", "1", "--measure", "--engine", "rocksdb", "--layout", "packed", words=("--layout",))
 

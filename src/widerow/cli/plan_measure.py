@@ -157,6 +157,8 @@ def _place(url: str | None, engine: str) -> Iterator[tuple[StorePlace, str]]:
         return
     if isinstance(given, Embedded) and given.path.exists():
         raise Misused(f"{given.path} exists", todo="name a folder that does not: it is removed at the end")
+    if isinstance(given, Embedded) and not given.path.parent.is_dir():
+        raise Misused(f"{given.path.parent} is no folder", todo="name a new folder in one that exists")
     folder = given.path if isinstance(given, Embedded) else Path(tempfile.mkdtemp(prefix="widerow-plan-")) / "store"
     try:
         yield Embedded(folder), f"rocksdb:{folder}"
