@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +21,8 @@ from system.test_help_examples import examples as in_help
 from widerow.cli.commands import app
 from widerow.model.token import Role
 from widerow.ops.keyspace import EVERY_S
+from widerow.server.routes import HEALTH
+from widerow.server.run import running
 from widerow.service import Service
 
 FLEET = [f"press-{i:04d}" for i in range(2_000)]
@@ -114,6 +120,29 @@ def test_a_part_of_the_key_space_is_shown_in_finer_ranges(site: Site) -> None:
     assert part["ranges"][-1]["start"] < "acme/press-11"
     assert asked(operator, tenant="umbra")["writes"]["hottest"] == []
     assert asked(operator, tenant="acme")["ranges"]
+
+
+def test_a_process_that_only_writes_shows_its_key_space_too(site: Site) -> None:
+    with running(site.service, routes=HEALTH) as url:
+        headers = {"Authorization": f"Bearer {site.token(Role.OPERATOR)}"}
+        with httpx.Client(base_url=url, headers=headers, timeout=30) as worker:
+            assert asked(worker)["interval_s"] == EVERY_S
+            assert worker.get("/v1/devices?tenant=acme").status_code == 404
+        assert httpx.get(f"{url}/v1/admin/keyspace").status_code == 401
+
+
+def test_a_live_map_is_drawn_again_until_it_is_interrupted(site: Site) -> None:
+    send(site, FLEET)
+    command = [sys.executable, "-m", "widerow.cli.main", "keys", "heat", "--live", "--server", site.url, "--ranges", "4"]
+    env = {**os.environ, "WIDEROW_TOKEN": site.token(Role.OPERATOR)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stdout is not None
+        frames = 0
+        while frames < 2:
+            frames += process.stdout.readline().startswith("writes from ")
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+        assert process.wait(30) == 0
 
 
 def test_the_examples_of_the_help_run(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,8 @@ PROCESS: tuple[Route, ...] = (
     ),
 )
 
-HEALTH: tuple[Route, ...] = tuple(r for r in PROCESS if r.path in ("/health/live", "/health/ready", "/metrics"))
-"""What a process has that takes no requests."""
+_ABOUT_ITSELF = ("/health/live", "/health/ready", "/metrics", "/v1/admin/keyspace")
+HEALTH: tuple[Route, ...] = tuple(r for r in (*ADMINISTRATION, *PROCESS) if r.path in _ABOUT_ITSELF)
+"""What a process has that takes no requests: how it is, and what it writes."""
 
 ROUTES: tuple[Route, ...] = (*WRITING, *READING, *DESCRIPTIONS, *USAGE, *LETTERS, *ADMINISTRATION, *PROCESS)

@@ -100,6 +100,7 @@ def running(
     port: int = 0,
     socket_path: Path | None = None,
     owner: str = "local socket",
+    routes: Sequence[Route] = ROUTES,
 ) -> Iterator[str]:
     """The same in a thread, for as long as the context lasts; gives the base URL (or `unix:PATH`)."""
     ready: list[str] = []
@@ -112,7 +113,16 @@ def running(
 
     def run() -> None:
         try:
-            serve(service, host=host, port=port, socket_path=socket_path, on_ready=on_ready, stop=stop, owner=owner)
+            serve(
+                service,
+                host=host,
+                port=port,
+                routes=routes,
+                socket_path=socket_path,
+                on_ready=on_ready,
+                stop=stop,
+                owner=owner,
+            )
         except BaseException as error:  # noqa: BLE001 - it is raised where the server was asked for
             failed.append(error)
         finally:
