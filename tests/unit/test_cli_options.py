@@ -38,7 +38,7 @@ def commands(command: Any = None, path: tuple[str, ...] = ()) -> list[tuple[tupl
 
 SERVERS = {("serve",), ("gateway",), ("worker",), ("api",), ("demo",)}
 STORE_ONLY = {
-    *(("backup",), ("restore",), ("migrate",), ("keys", "sizes")),
+    *(("backup",), ("restore",), ("migrate",), ("plan",), ("keys", "sizes")),
     *(("schema", "show"), ("schema", "diff"), ("schema", "apply")),
 }
 """Commands that open a store themselves: they have no server to ask."""
