@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 
 from patient import cql
 from servers.cassandra import DATACENTER, FLEETING, Cassandra
+from servers.cluster import Cluster as Nodes
 from servers.fixtures import had
 from servers.sstables import Partition, flush, partitions
 from widerow.cli.commands import app
@@ -368,3 +369,28 @@ def admin(server: Cassandra) -> Iterator[Session]:
         finally:
             cluster.shutdown()
         return
+
+
+@pytest.mark.cluster
+def test_every_node_is_asked_and_one_that_is_down_is_left_out(cassandra_cluster: Nodes) -> None:
+    server, keyspace = cassandra_cluster.nodes[0], f"nodes_{uuid4().hex[:12]}"
+    with cql(server) as session:
+        session.execute(
+            f"CREATE KEYSPACE {keyspace} WITH replication = {{'class': 'NetworkTopologyStrategy', '{DATACENTER}': 3}}"
+        )
+        session.execute(
+            f"CREATE TABLE {keyspace}.r (device text, day date, ts timestamp, v double, PRIMARY KEY ((device, day), ts))"
+        )
+        for n in range(200):
+            session.execute(f"INSERT INTO {keyspace}.r (device, day, ts, v) VALUES ('{n % 20}', '2026-11-01', {n}, 1)")
+        looked = Plant(server, session, keyspace, {})
+        found = looked.look()["r"]
+        assert (found["copies"], found["rows"], found["partitions"]["value"]) == (3, {"value": 200, "error": 0}, 20)
+        assert [node["disk_bytes"] is not None for node in found["nodes"]] == [True] * 3
+        cassandra_cluster.nodes[2].kill()
+        cassandra_cluster.settle()
+        found = looked.look()["r"]
+        assert (found["rows"]["value"], sum(node["disk_bytes"] is not None for node in found["nodes"])) == (200, 2)
+        cassandra_cluster.nodes[2].start()
+        cassandra_cluster.settle()
+        session.execute(f"DROP KEYSPACE {keyspace}")
