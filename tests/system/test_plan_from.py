@@ -279,6 +279,7 @@ def test_a_keyspace_or_a_table_that_is_not_there_is_one_line(plant: Plant) -> No
     assert "has no such table; it has readings, ts_kv_cf" in failed(plant.url, "--table", "absent")
 
 
+MADE = 150
 KINDS = {
     "kinds": """(site text, unit int, day date, at timeuuid, n tinyint, d decimal, v varint, t text, j map<text, double>,
         l frozen<list<int>>, raw blob, ip inet, fixed text static, PRIMARY KEY ((site, unit, day), at))
@@ -298,7 +299,7 @@ def test_tables_of_all_kinds_are_looked_at(cassandra_server: Cassandra) -> None:
         )
         for name, columns in KINDS.items():
             session.execute(f"CREATE TABLE {keyspace}.{name} {columns}")
-        for n in range(300):
+        for n in range(MADE):
             key = f"'it''s', {n % 3}, '2026-11-0{n % 3 + 1}', now()"
             session.execute(
                 f"INSERT INTO {keyspace}.kinds (site, unit, day, at, n, d, v, t, j, l, raw, ip) VALUES ({key}, {n % 100}, "
@@ -315,12 +316,12 @@ def test_tables_of_all_kinds_are_looked_at(cassandra_server: Cassandra) -> None:
             one = found[name]
             real = sum(part.size_bytes for part in partitions(cassandra_server, keyspace, name))
             print(f"figure {name}_bytes {one['bytes']['value'] / real:.3f} of {real:,}")
-            assert one["rows"]["value"] == 300
+            assert one["rows"]["value"] == MADE
             assert one["bytes"]["value"] == pytest.approx(real, rel=0.25 if name == "kinds" else 0.1)
         session.execute(f"DROP KEYSPACE {keyspace}")
-    assert found["kinds"]["widerow"]["values"]["value"] == 300 * 4
+    assert found["kinds"]["widerow"]["values"]["value"] == MADE * 4
     assert found["plain"]["shape"] is None
-    assert found["Quoted"]["widerow"]["packed_values"] == 300
+    assert found["Quoted"]["widerow"]["packed_values"] == MADE
 
 
 def test_a_role_that_may_only_select_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:

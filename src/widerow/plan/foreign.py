@@ -191,8 +191,16 @@ class Picker:
         orders = [c.name for c in table.of(CLUSTERING)]
         self._places = [(name in keys, (keys if name in keys else orders).index(name)) for name in columns]
         self.is_clustered = not all(in_key for in_key, _ in self._places)
+        self._last: tuple[Any, str] = None, ""
 
     def name(self, p: Partition, row: int) -> str:
+        if self.is_clustered:
+            return self._name(p, row)
+        if self._last[0] is not p.key:  # all rows of a partition have the same
+            self._last = p.key, self._name(p, row)
+        return self._last[1]
+
+    def _name(self, p: Partition, row: int) -> str:
         return "/".join(_text(p.key[i] if in_key else p.clustering[row][i]) for in_key, i in self._places)
 
 

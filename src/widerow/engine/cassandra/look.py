@@ -44,6 +44,7 @@ _WITH_TIMES = 8
 _MOST_METRICS = 100
 _FAILED_IN_A_ROW = 20
 _MIB = 1 << 20
+_ENCODER = Encoder()
 
 
 class Look:
@@ -141,7 +142,7 @@ def _plain(kind: str) -> str:
 
 
 def _literal(value: Any) -> str:
-    text: str = Encoder().cql_encode_all_types(value)
+    text: str = _ENCODER.cql_encode_all_types(value)
     return text
 
 
@@ -173,14 +174,13 @@ class _Sampling:
 
     def run(self) -> Sample:
         keys, of = self._listed()
-        is_all = len(keys) == of.value
         if len(keys) > self._bounds.partitions:
             keys = self._random.sample(keys, self._bounds.partitions)
         else:
             self._random.shuffle(keys)
         found = {p.key: p for p in self._read(keys, _SHALLOW, self._step)}
         self._count_all(found)
-        strata = self._packed(found, [] if is_all else self._metrics(keys))
+        strata = self._packed(found, [] if len(keys) == of.value else self._metrics(keys))
         for p in (p for stratum in strata for p in stratum.partitions if p.key in found):
             found[p.key] = replace(p, rows=max(p.rows, found[p.key].rows), counted=found[p.key].counted or p.counted)
         return Sample(
