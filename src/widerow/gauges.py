@@ -75,6 +75,7 @@ class Gauges:
             self._begun += 1
             this = self._begun
         try:
+            self._counters.compactions.set(_known(self._engine.pending_compactions()))
             self._show(self._pyramid.guard.look())
         finally:
             with self._read:

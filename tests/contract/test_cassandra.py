@@ -79,3 +79,7 @@ class TestCassandra(EngineContract):
         clock.time_us = V3  # past the delete: a name that is written now stays
         engine.write([(SPARSE, sparse_rows(SPARSE, [((*A, 3), {"new": 3.0})], version_us=V3))])
         assert values(logical(engine, SPARSE, [A], first=True)[A]) == [((3,), {"new": 3.0}), ((2,), {"rare": 2.0})]
+
+    def test_every_node_tells_its_compactions(self, engine: Engine) -> None:
+        assert (engine.pending_compactions() or 0) >= 0
+        assert engine.pending_compactions() is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from time import monotonic
 
 import pytest
@@ -36,3 +37,10 @@ def _sample(service: Service, name: str) -> float:
         if line.startswith(f"{name} "):
             return float(line.split()[1])
     raise AssertionError(f"no {name}")
+
+
+def test_a_store_at_rest_compacts_nothing_and_has_no_hot_partition(tmp_path: Path) -> None:
+    with Service.open(Config(store=Store(url=f"rocksdb:{tmp_path}"))) as service:
+        service.gauges.refresh(10.0)
+        assert _sample(service, "widerow_store_pending_compactions") == 0
+        assert _sample(service, "widerow_hot_partitions") == 0

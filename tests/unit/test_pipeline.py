@@ -76,6 +76,9 @@ def test_many_small_requests_and_large_ones_all_land(service: Service) -> None:
     assert [o.accepted for o in outcomes] == [1] * 200 + [len(lines)]
     assert sorted(values(service, tenant, "a")) == [float(i) for i in range(200)]
     assert len(values(service, tenant, "b")) == len(lines)
+    sample = service.counters.registry.get_sample_value
+    assert sample("widerow_commit_reports_sum") == 200 + len(lines)
+    assert sample("widerow_commit_reports_count") == sample("widerow_commits_total")
 
 
 def test_a_failed_commit_acknowledges_nothing_and_the_next_one_works(

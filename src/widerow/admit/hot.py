@@ -103,7 +103,7 @@ class HotDevices:
         self._left: set[tuple[str, str]] = set()
         """Those of this interval of which something may be taken back."""
         self._profiles: dict[str, _Profiles] = {}
-        self._gauged: set[str] = set()
+        self._gauged: dict[str, int] = {}
         self._judging = Recurring(
             "hot-devices", self.look, heat.interval_us / SECOND, failing="hot devices were not looked for"
         )
@@ -289,7 +289,8 @@ class HotDevices:
         hot = self._controls.in_force(tenant, What.HOT)
         if not hot and tenant not in self._gauged:
             return
-        self._gauged.add(tenant)
+        self._gauged[tenant] = len(hot)
+        self._counters.hot_partitions.set(sum(self._gauged.values()))
         self._counters.hot_devices.labels(tenant, "hot").set(len(hot))
         for step, what in HELD_BY.items():
             self._counters.hot_devices.labels(tenant, step.value).set(len(self._controls.in_force(tenant, what)))

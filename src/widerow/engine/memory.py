@@ -238,6 +238,9 @@ class MemoryEngine:
                         _set(stored, at, clustering, {n: cell for n, cell in row.items() if cell.expire_us > now_us})
         return Expired(windows=windows)
 
+    def pending_compactions(self) -> int:
+        return 0
+
     def stats(self) -> EngineStats:
         with self._lock:
             ends = {(name, _window_end_us(self._tables[name], at)) for name, stored in self._data.items() for at in stored}

@@ -181,6 +181,9 @@ class Engine(Protocol):
 
     def stats(self) -> EngineStats: ...
 
+    def pending_compactions(self) -> int | None:
+        """Merges of files that run or wait, on all nodes. This asks the store. None: only its own tools know."""
+
     def sizes(self) -> Mapping[str, TableSize]:
         """By name of the table, as far as the engine knows: of what is in files, which the newest rows may not be. What was
         replaced or removed is part of it until files are written anew.

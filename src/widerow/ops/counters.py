@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+_BATCHES = (1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000)
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
@@ -24,6 +25,9 @@ class Counters:
             "Devices that are hot, and the steps taken about them.",
             ["tenant", "step"],
             registry=r,
+        )
+        self.hot_partitions = Gauge(
+            "widerow_hot_partitions", "Devices whose partition takes far too many writes, of all tenants.", registry=r
         )
         self.hot_turns = Counter(
             "widerow_hot_turns", "Steps that this process took against hot devices.", ["tenant", "turn"], registry=r
@@ -50,6 +54,7 @@ class Counters:
         )
         self.commits = Counter("widerow_commits", "Group commits.", registry=r)
         self.commit_seconds = Histogram("widerow_commit_seconds", "Time of a group commit.", buckets=_SECONDS, registry=r)
+        self.commit_reports = Histogram("widerow_commit_reports", "Reports of a group commit.", buckets=_BATCHES, registry=r)
         self.commit_failures = Counter("widerow_commit_failures", "Commits that failed.", ["code"], registry=r)
         self.writer = Gauge("widerow_writer", "1 if this process may write to its store.", registry=r)
         self.in_flight = Gauge("widerow_in_flight_bytes", "Bytes taken in and not yet answered.", registry=r)
@@ -68,6 +73,7 @@ class Counters:
         self.disk = Gauge("widerow_store_disk_bytes", "Bytes on disk.", registry=r)
         self.memory = Gauge("widerow_store_memory_bytes", "Memory of the engine.", registry=r)
         self.windows = Gauge("widerow_store_windows", "Time windows on disk.", registry=r)
+        self.compactions = Gauge("widerow_store_pending_compactions", "Compactions that run or wait.", registry=r)
         self.syncs = Gauge("widerow_store_syncs", "Times the log was synced to disk since the start.", registry=r)
         self.dropped_windows = Counter("widerow_expired_windows", "Time windows dropped because they expired.", registry=r)
         self.rolled = Counter(

@@ -295,6 +295,9 @@ class Pipeline:
         elif told.failed:
             self.pressure.failed()
         self._counters.commits.inc()
+        self._counters.commit_reports.observe(
+            sum(len(job.batch) for _, jobs in work for job in jobs if job.batch is not None)
+        )
         self._counters.commit_seconds.observe(time.perf_counter() - started)
 
     def _settled(self, told: _Told, job: Job, refused: Sequence[Refusal], error: WiderowError | None) -> None:

@@ -231,6 +231,9 @@ class BigtableEngine:
         """Bigtable collects by the rules of the families, in its own time."""
         return Expired()
 
+    def pending_compactions(self) -> None:
+        return None  # the service compacts, and does not tell
+
     def stats(self) -> EngineStats:
         counts = self._connection.counts
         return EngineStats(

@@ -15,6 +15,7 @@ from widerow.engine.cassandra.cluster import CassandraSettings, Connection
 from widerow.engine.cassandra.conditional import Turns, apply_each
 from widerow.engine.cassandra.encode import Statements, batches, bound_to, pack_row
 from widerow.engine.cassandra.names import KnownNames, Naming
+from widerow.engine.cassandra.nodes import compactions
 from widerow.engine.cassandra.physical import CELL, Physical, cell_name, create_cell, create_keyspace
 from widerow.engine.cassandra.scan import Scan
 from widerow.engine.port import ALL, Columns, Definition, EngineStats, Expired, Features, Span, TableSize
@@ -258,6 +259,9 @@ class CassandraEngine:
     def expire(self, now_us: int) -> Expired:  # noqa: ARG002 - the store looks at its own clock
         """Cassandra drops what has expired by itself, whole tables of a time window at once."""
         return Expired()
+
+    def pending_compactions(self) -> int | None:
+        return compactions(self._connection)
 
     def stats(self) -> EngineStats:
         return EngineStats(writes=self._writes, tables=len(self._tables))

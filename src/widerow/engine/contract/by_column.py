@@ -115,6 +115,9 @@ class AllByColumn:
     def expire(self, now_us: int) -> Expired:
         return self.engine.expire(now_us)
 
+    def pending_compactions(self) -> int | None:
+        return self.engine.pending_compactions()
+
     def stats(self) -> EngineStats:
         return self.engine.stats()
 

@@ -433,6 +433,17 @@ class Database:
         found = tuple(f"{file} cannot be read: {said}" for file, said in list(self.damage.items()))
         return found if self._compacts else (*found, "automatic compaction is off, since it met a damaged file")
 
+    def running_compactions(self) -> int:
+        """Each family tells that of the whole store."""
+        return max(
+            (int(f.property_int_value("rocksdb.num-running-compactions") or 0) for f in list(self._families.values())),
+            default=0,
+        )
+
+    def compactions(self) -> int:
+        """Those that run, and one for each family that waits for its own. Inside `reading`."""
+        return self.running_compactions() + self.sum_property("rocksdb.compaction-pending")
+
     def sum_property(self, name: str) -> int:
         return sum(int(f.property_int_value(name) or 0) for f in list(self._families.values()))
 

@@ -299,6 +299,10 @@ class RocksEngine:
                 windows += 1
         return Expired(windows, size)
 
+    def pending_compactions(self) -> int:
+        with self.db.reading():
+            return self.db.compactions()
+
     def stats(self) -> EngineStats:
         with self.db.reading():
             names = self.db.names()
@@ -313,7 +317,7 @@ class RocksEngine:
                 windows=sum("@" in n for n in names),
                 detail={
                     "pending_compaction_bytes": self.db.sum_property("rocksdb.estimate-pending-compaction-bytes"),
-                    "running_compactions": self.db.sum_property("rocksdb.num-running-compactions"),
+                    "running_compactions": self.db.running_compactions(),
                     "table_files_bytes": self.db.sum_property("rocksdb.total-sst-files-size"),
                 },
                 damage=self.db.damage_found(),
