@@ -46,9 +46,9 @@ _DEVICES = {"rocksdb": 1_000, "cassandra": 100}
 """Devices of one write. Cassandra is slower, and its partitions are to have more than a few rows."""
 _MOST_VALUES = 20_000
 """Of a write."""
-_BATCHES = 50
+_BATCHES = 10
 """That are made up beforehand and written one after the other: making them is not measured."""
-_AT_LAST = 20
+_AT_LAST = 5
 _LONGEST_US = 20 * DAY
 """The event time that a device covers; then others go on."""
 _RAW_ONLY_PER_S = 2_400_000.0
