@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from widerow.cli import output
 from widerow.cli.connect import load_config
 from widerow.cli.failure import Failed, Misused, as_misuse
+from widerow.model.figures import figure
 from widerow.model.times import format_time
 from widerow.plan.foreign import Findings, Thresholds, findings
 from widerow.plan.repack import Cost, cost
@@ -136,6 +137,7 @@ def _draw(found: Mapping[str, Any]) -> None:
             "rows": _about(found["rows"]),
             "bytes": f"{_size(found['bytes'])} before compression, one copy of {found['copies']}",
             "on disk": _disk(found),
+            "writes": _writes(found),
             "newest write": found["newest_write"] or "-",
         }
     )
@@ -155,6 +157,14 @@ def _disk(found: Mapping[str, Any]) -> str:
     if not said:
         return "no node says (system_views: Cassandra 4 and later, and the right to read it)"
     return f"{output.size(found['disk_bytes'])}, all copies, compressed, as {len(said)} of {len(found['nodes'])} nodes say"
+
+
+def _writes(found: Mapping[str, Any]) -> str:
+    """Averages of the last minutes."""
+    rates = [node["writes_per_s"] for node in found["nodes"] if node["writes_per_s"] is not None]
+    return (
+        f"{figure(sum(rates))}/s of late, all copies, as {len(rates)} of {len(found['nodes'])} nodes say" if rates else "-"
+    )
 
 
 def _draw_cost(found: Mapping[str, Any], price: Mapping[str, Any]) -> None:
