@@ -18,7 +18,7 @@ from servers.bigtable import Bigtable
 from servers.cassandra import Cassandra
 from widerow.config import Config, Http, Store
 from widerow.model.tenant import Tenant
-from widerow.model.token import Role
+from widerow.model.token import OF_ALL_TENANTS, Role
 from widerow.server.run import running
 from widerow.service import Service
 
@@ -39,7 +39,7 @@ class Site:
     _clients: list[httpx.Client] = field(default_factory=list)
 
     def token(self, role: Role = Role.ADMIN, tenant: str = "acme") -> str:
-        return self.tokens["" if role is Role.OPERATOR else tenant, role]
+        return self.tokens["" if role in OF_ALL_TENANTS else tenant, role]
 
     def client(self, role: Role | None = Role.ADMIN, tenant: str = "acme") -> httpx.Client:
         """A client with that token; role None: without any."""
@@ -145,7 +145,8 @@ def site(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         for role in (Role.WRITE, Role.READ, Role.ADMIN, Role.DEVICE):
             device = OWN_DEVICE if role is Role.DEVICE else ""
             tokens[tenant, role], _ = service.catalog.tokens.create(role, tenant=tenant, device=device)
-    tokens["", Role.OPERATOR], _ = service.catalog.tokens.create(Role.OPERATOR)
+    for role in OF_ALL_TENANTS:
+        tokens["", role], _ = service.catalog.tokens.create(role)
     socket_path = tmp_path_factory.mktemp("socket") / "serve.sock"
     with running(service, socket_path=socket_path) as url:
         site = Site(service, url, tokens, socket_path)

@@ -152,7 +152,7 @@ def test_without_a_good_token_there_is_no_answer(site: Site, route: Route) -> No
 def test_a_role_does_what_the_table_says_and_nothing_else(site: Site, route: Route) -> None:
     assert route.roles is not None
     names = names_of(site, "acme", "walk")
-    for role in (Role.READ, Role.WRITE, Role.DEVICE, Role.ADMIN):
+    for role in (Role.READ, Role.WRITE, Role.DEVICE, Role.ADMIN, Role.SCRAPE):
         answer = send(site.client(role), route, names)
         if role in route.roles:
             assert answer.status_code < 300 or answer.status_code == 404, answer.text
@@ -250,3 +250,24 @@ def test_a_secret_is_shown_once(site: Site) -> None:
     made = site.client().post("/v1/admin/tokens", json={"role": "write", "description": "once"}).json()
     assert made["token"].startswith("wr_")
     assert made["token"] not in site.client().get("/v1/admin/tokens").text
+
+
+def test_a_scrape_token_reads_metrics_and_nothing_else(site: Site) -> None:
+    client = site.client(Role.SCRAPE)
+    answer = client.get("/metrics")
+    assert answer.status_code == 200
+    assert "# HELP widerow_commits_total" in answer.text
+    for path in ("/v1/devices", "/v1/status", "/v1/admin/tokens", "/v1/admin/keyspace", "/v1/tenants?tenant=acme"):
+        assert client.get(path).status_code in (403, 404), path
+    assert client.post("/v1/write?tenant=acme", json={"device": "d", "values": {"a": 1}}).status_code == 403
+
+
+def test_only_operators_make_scrape_tokens(site: Site) -> None:
+    form = {"role": "scrape"}
+    assert site.client(Role.ADMIN).post("/v1/admin/tokens", json=form).status_code == 403
+    made = site.client(Role.OPERATOR).post("/v1/admin/tokens", json=form)
+    assert made.status_code == 201
+    assert made.json()["tenant"] == ""
+    with_tenant = site.client(Role.OPERATOR).post("/v1/admin/tokens", json={**form, "tenant": "acme"})
+    assert with_tenant.status_code == 400
+    assert "role scrape is for all tenants" in with_tenant.text

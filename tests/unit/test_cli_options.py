@@ -42,7 +42,10 @@ STORE_ONLY = {
     *(("schema", "show"), ("schema", "diff"), ("schema", "apply")),
 }
 """Commands that open a store themselves: they have no server to ask."""
-OF_FILES = {("blocks", "show"), ("blocks", "pack"), ("blocks", "unpack")}
+OF_FILES = {
+    *(("blocks", "show"), ("blocks", "pack"), ("blocks", "unpack")),
+    *(("keys", "lint"), ("keys", "explain"), ("keys", "simulate"), ("keys", "fleet-example")),
+}
 """Commands that need neither a server nor a store."""
 
 

@@ -25,7 +25,7 @@ from widerow.engine.rows import Row
 from widerow.model.check import check_name, check_tenant
 from widerow.model.errors import NotFound, Rejected, Unauthorized
 from widerow.model.times import SECOND, Clock, format_time
-from widerow.model.token import Role, Token
+from widerow.model.token import OF_ALL_TENANTS, Role, Token
 from widerow.schema.shards import SHARDS
 from widerow.schema.tables import TOKENS
 
@@ -141,9 +141,9 @@ class Tokens:
 
 
 def _check(role: Role, tenant: str, device: str) -> None:
-    if role is Role.OPERATOR:
+    if role in OF_ALL_TENANTS:
         if tenant or device:
-            raise Rejected("an operator's token is for all tenants: give it none, and no device", code="token")
+            raise Rejected(f"a token of role {role} is for all tenants: give it none, and no device", code="token")
         return
     if not tenant:
         raise Rejected(f"a token of role {role} needs a tenant", code="token")

@@ -36,7 +36,9 @@ def create(
     session: Session,
     tenant: Annotated[
         str | None,
-        typer.Argument(metavar="TENANT", help="The tenant of the token; none with --operator.", show_default=False),
+        typer.Argument(
+            metavar="TENANT", help="The tenant of the token; none with --operator or --scrape.", show_default=False
+        ),
     ] = None,
     role: Annotated[
         TenantRole | None,
@@ -49,6 +51,9 @@ def create(
     operator: Annotated[
         bool, typer.Option("--operator", help="A token for all tenants, and for making them.", show_default=False)
     ] = False,
+    scrape: Annotated[
+        bool, typer.Option("--scrape", help="A token that reads /metrics, and nothing else.", show_default=False)
+    ] = False,
     device: Annotated[str | None, typer.Option("--device", metavar="ID", help="The device of --role device.")] = None,
     expires: Annotated[str | None, typer.Option("--expires", metavar="TIME", help="After how long: 12h, 30d.")] = None,
     description: Annotated[
@@ -60,15 +65,19 @@ def create(
     Example: widerow token create acme --role write --expires 365d
 
     Example: widerow token create --operator
+
+    Example: widerow token create --scrape
     """
     form: dict[str, Any] = {"description": description}
-    if operator:
+    if operator and scrape:
+        raise Misused("--operator and --scrape are two tokens: give one of them")
+    if operator or scrape:
         if tenant or role or device:
-            raise Misused("--operator is for all tenants: give no TENANT, --role or --device")
-        form["role"] = "operator"
+            raise Misused(f"--{'operator' if operator else 'scrape'} is for all tenants: give no TENANT, --role or --device")
+        form["role"] = "operator" if operator else "scrape"
     else:
         if tenant is None or role is None:
-            raise Misused("a token needs a tenant and a role", todo="give TENANT and --role, or --operator")
+            raise Misused("a token needs a tenant and a role", todo="give TENANT and --role, or --operator, or --scrape")
         if (role is TenantRole.DEVICE) != (device is not None):
             raise Misused("--role device and --device ID go together")
         form |= {"role": role.value, "tenant": tenant}
@@ -80,7 +89,7 @@ def create(
     if session.as_json:
         output.emit_json(made)
         return
-    whose = "an operator" if operator else f"{form['role']} of {tenant}"
+    whose = {"operator": "an operator", "scrape": "scraping metrics"}.get(form["role"], f"{form['role']} of {tenant}")
     output.note(f"token {made['id']} for {whose}: keep it, it is not shown again")
     output.emit(made["token"])
 

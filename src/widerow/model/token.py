@@ -12,6 +12,11 @@ class Role(StrEnum):
     ADMIN = "admin"
     DEVICE = "device"
     OPERATOR = "operator"
+    SCRAPE = "scrape"
+
+
+OF_ALL_TENANTS = frozenset({Role.OPERATOR, Role.SCRAPE})
+"""Roles whose tokens belong to no tenant; only operators make them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from widerow.catalog.series import is_counted
 from widerow.model.errors import ConfirmationNeeded, Conflict, Forbidden, Rejected
 from widerow.model.tenant import Retention, Tenant
 from widerow.model.times import TimeSpan, format_duration, format_time, parse_time
-from widerow.model.token import Role
+from widerow.model.token import OF_ALL_TENANTS, Role
 from widerow.query.going import Going, going, shortened
 from widerow.server.call import NO_CONTENT, Answer, Call, entity_answer, json_answer, list_answer
 from widerow.server.failures import PreconditionFailed
@@ -133,9 +133,9 @@ def create_token(call: Call) -> Answer:
     now_us = call.service.clock.now_us()
     expires_us = parse_time(str(expires), now_us) if expires is not None else 0
     tokens = call.service.catalog.tokens
-    if role is Role.OPERATOR:
+    if role in OF_ALL_TENANTS:
         if call.who.role is not Role.OPERATOR:
-            raise Forbidden("only an operator makes operators' tokens")
+            raise Forbidden(f"only an operator makes tokens of role {role}")
         tenant = text_in(form, "tenant", "") or call.query.text("tenant") or ""
     else:
         tenant = _tenant_of_token(call, form)

@@ -30,6 +30,7 @@ WRITERS = frozenset({Role.WRITE, Role.DEVICE, Role.ADMIN, Role.OPERATOR})
 READERS = frozenset({Role.READ, Role.ADMIN, Role.OPERATOR})
 ADMINS = frozenset({Role.ADMIN, Role.OPERATOR})
 OPERATORS = frozenset({Role.OPERATOR})
+SCRAPERS = frozenset({Role.SCRAPE, Role.OPERATOR})
 _THREADS = 2
 _Asked: TypeAlias = tuple[bytes | None, str | None, str | None]
 _PATIENCE_S = 1.0
@@ -44,7 +45,7 @@ class Caller:
 
     role: Role
     tenant: str = ""
-    """Empty for operators."""
+    """Empty for operators and scrapers."""
     device: str = ""
     """The only one it may write as; empty: any."""
     token: str = ""

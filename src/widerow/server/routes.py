@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from widerow.codec.answer import JSON
 from widerow.server import status
-from widerow.server.auth import OPERATORS, READERS
+from widerow.server.auth import READERS, SCRAPERS
 from widerow.server.call import Answer, Call, json_answer
 from widerow.server.openapi import document
 from widerow.server.page import page
@@ -51,10 +51,10 @@ PROCESS: tuple[Route, ...] = (
         method="GET",
         path="/metrics",
         handler=status.exposition,
-        roles=OPERATORS,
+        roles=SCRAPERS,
         group="Process",
         summary="The process's metrics, for Prometheus",
-        doc="For operators, since it names tenants.",
+        doc="For operators and for tokens of role scrape, since it names tenants.",
         replies={200: Reply(doc="Text exposition.", forms={"text/plain": TEXT})},
         offers=("text/plain",),
     ),
