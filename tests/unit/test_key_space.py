@@ -69,6 +69,19 @@ def test_a_hot_device_among_thousands_has_a_range_of_its_own_after_one_interval(
     assert [len(one.writes) for one in view.ranges] == [2] * len(view.ranges)
 
 
+def test_a_key_with_a_fiftieth_of_the_writes_has_a_line_of_its_own_in_a_view() -> None:
+    space, names, chance = KeySpace(NOW_US, seed=2), fleet(5_000), random.Random(2)
+    for turn in range(3):
+        for _ in range(20):
+            send(space, [*chance.sample(names, 980), *["press-01234"] * 20])
+        space.fold(NOW_US + turn * EVERY_S * SECOND)
+    view = space.view(NOW_US + 3 * EVERY_S * SECOND, most=64)
+    own = range_of(view, "acme/press-01234")
+    assert (own.start, own.keys, len(view.ranges)) == ("acme/press-01234", 1, 64)
+    assert abs(sum(own.writes) - 1_200) < own.writes_error + 60
+    assert max(sum(one.writes) for one in view.ranges if one is not own) < 10_000
+
+
 def test_what_is_kept_is_bounded() -> None:
     space, chance = KeySpace(NOW_US), random.Random(1)
     for turn in range(8):

@@ -4,7 +4,7 @@ A key is `TENANT/DEVICE`, whatever the layout of the store. Batches and question
 counts the samples into ranges of keys. It is called every few seconds and before each view.
 Rule 1: `fold` cuts a range in two, at the median of its samples, as long as it has more than 1/128 of the writes or reads of
 the interval and more than one key. So a hot key has a range of its own after one interval.
-Rule 2: there are 512 ranges at most. When there are more, the two neighbours that have least together become one.
+Rule 2: there are 512 ranges at most. When there are more, neighbours that are alike and quiet become one.
 Rule 3: the minutes before a cut are shared out by the number of keys on each side. `since` says from when on a range was
 counted apart.
 """
@@ -32,6 +32,8 @@ MINUTES = 60
 MOST_RANGES = 512
 HOT_SHARE = 1 / 128
 MOST_HOTTEST = 20
+_TOGETHER = 0.25
+"""What the load of two neighbours counts, beside the part of it that moves between keys, when ranges are merged."""
 EVERY_S = 5
 """How often samples are counted: the interval within which a hot key shows."""
 _NEXT = "\0"
@@ -141,7 +143,7 @@ class KeySpace:
                     sums = found[lo:hi].sum(axis=0)
                     sums[_KEYS] = max(0.0, sums[_KEYS] - one.cells[column, _KEYS])  # of an interval, not of all
                     one.cells[column] += sums
-            _merge_coldest(self._ranges, MOST_RANGES)
+            _merge_likest(self._ranges, MOST_RANGES)
 
     def _move_on(self, minute: int) -> None:
         """Minutes that begin are empty. A clock that is set back goes on in the minute it was in."""
@@ -199,7 +201,7 @@ class KeySpace:
         chosen, end = [one for one, _ in part], part[-1][1] if part else ""
         uses = [Use(counts[plane], *_skew(chosen, plane), hottest[plane]) for plane in (_WRITES, _READS)]
         _merge_empty(chosen)
-        _merge_coldest(chosen, most)
+        _merge_likest(chosen, most)
         ends = [*(one.start for one in chosen[1:]), end]
         ranges = [_shown(one, stop_key) for one, stop_key in zip(chosen, ends, strict=True)] if chosen else []
         return View(self._began_us, [m * MINUTE for m in range(since, last + 1)], ranges, *uses)
@@ -270,17 +272,24 @@ def _pieces(start: str, stop: str, keys: Sequence[str], at: Sequence[int], hot: 
     return out
 
 
-def _merge_coldest(ranges: list[_Range], most: int) -> None:
-    """As long as there are too many, make one of the two neighbours that have least together, of writes and of reads."""
+def _merge_likest(ranges: list[_Range], most: int) -> None:
+    """As long as there are too many, make one of the two neighbours of which it hides least.
+
+    That is the part of the load that moves from key to key if all of both get the same, and, so that ranges do not grow
+    without end where keys are alike, some of what they have together. The greater of writes and reads counts.
+    """
     if len(ranges) <= most:
         return
-    sums = np.array([one.cells[:, : _READS + 1].sum(axis=0) for one in ranges])
-    heat = (sums / np.maximum(sums.sum(axis=0), 1.0)).max(axis=1)
+    load = np.array([one.cells[:, : _READS + 1].sum(axis=0) for one in ranges]).T
+    load /= np.maximum(load.sum(axis=1, keepdims=True), 1.0)
+    keys = np.array([max(1.0, one.cells[:, _KEYS].max(initial=0.0)) for one in ranges])
     while len(ranges) > most:
-        i = int(np.argmin(heat[1:] + heat[:-1]))
+        sums = load[:, 1:] + load[:, :-1]
+        moved = 2 * np.abs(load[:, :-1] * keys[1:] - load[:, 1:] * keys[:-1]) / (keys[1:] + keys[:-1])
+        i = int(np.argmin((moved + _TOGETHER * sums).max(axis=0)))
         ranges[i] = _joined(ranges[i], ranges.pop(i + 1))
-        heat[i] += heat[i + 1]
-        heat = np.delete(heat, i + 1)
+        load[:, i], keys[i] = sums[:, i], keys[i] + keys[i + 1]
+        load, keys = np.delete(load, i + 1, axis=1), np.delete(keys, i + 1)
 
 
 def _merge_empty(ranges: list[_Range]) -> None:
