@@ -26,7 +26,7 @@ from widerow.cli.commands import app
 
 STORES = ("--store", "FROM", "TO")
 READ = ("--config", "--fleet", "--limits", "--prices", "FILE", "SRC")
-WRITTEN = ("--data", "--out", "--output", "DEST")
+WRITTEN = ("--data", "--html", "--out", "--output", "--svg", "DEST")
 NEVER_OPENED = {("mqtt config", name) for name in ("--as", "--data", "--tls-cert", "--tls-key", "--tls-ca")}
 """The broker's own paths: the command writes them into the broker's settings."""
 MAKERS = (("tenant", "create"), ("token", "create"), ("schema", "apply"))
