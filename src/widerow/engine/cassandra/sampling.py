@@ -188,7 +188,8 @@ class Sampling:
             if not some:
                 continue
             share = left // max(1, len(large) - len(strata) + bool(rest))
-            depth = min(_DEEPEST, max(_DEEP, share // len(some)))
+            cut = sum(not found[key].read_to_its_end for key in some)
+            depth = min(_DEEPEST, max(_DEEP, share // max(1, cut)))
             read: list[Partition] = []
             for group in all_of_it:
                 if share <= 0 or self._late:
