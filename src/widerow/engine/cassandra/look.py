@@ -7,7 +7,7 @@ Rule 2: few requests are under way at once; `sampling` bounds how much is read o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -63,11 +63,7 @@ class Look:
     def ring(self) -> dict[str, float]:
         """The part of the ring of tokens of which each node has the first copy."""
         tokens = self._connection.metadata.token_map
-        shares: dict[str, float] = defaultdict(float)
-        for token, before in zip(tokens.ring, [tokens.ring[-1], *tokens.ring], strict=False):
-            width = (token.value - before.value) % RING or RING
-            shares[str(tokens.token_to_host_owner[token].endpoint)] += width / RING
-        return dict(shares)
+        return ring_shares([(token.value, str(tokens.token_to_host_owner[token].endpoint)) for token in tokens.ring])
 
     def sample(self, table: ForeignTable, bounds: Bounds, step: Callable[[float], None] = lambda _: None) -> Sample:
         """Some of the table's partitions. `step` is called with how many were read."""
@@ -92,6 +88,14 @@ class Look:
             writes=ask("local_write_latency", "count"),
             writes_per_s=ask("local_write_latency", "per_second"),
         )
+
+
+def ring_shares(ring: Sequence[tuple[int, str]]) -> dict[str, float]:
+    """Of tokens in order, each with its node: a node has the tokens behind the one before, up to its own."""
+    shares: dict[str, float] = defaultdict(float)
+    for (token, node), (before, _) in zip(ring, [ring[-1], *ring], strict=False):
+        shares[node] += ((token - before) % RING or RING) / RING
+    return dict(shares)
 
 
 def _table(found: Any, keyspace: str, copies: int) -> ForeignTable:
