@@ -27,7 +27,7 @@ _ENGINES = frozenset({"cassandra", "bigtable"})
 _FIXTURES = frozenset(
     {"cassandra_server", "cassandra_cluster", "bigtable_server", "bigtable_host", "kafka", "mosquitto", "browser"}
 )
-_CALLS = frozenset({"had", "Cassandra", "Bigtable", "Kafka", "Mosquitto", "Cluster"})
+_CALLS = frozenset({"had", "Cassandra", "Bigtable", "Kafka", "Mosquitto", "Cluster", "Prometheus"})
 _SETTINGS = "_hypothesis_internal_use_settings"  # there is no public way to give a law other settings than its own
 
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # What the test servers need from the system: Java 17 and Maven, for Cassandra and Kafka; mosquitto, which is a server itself;
-# its clients and kcat, which stand for the programs of others; Chromium, which shows pages; openssl, which makes certificates, and
-# systemd, whose checker is shown our units. (Go is fetched where it is missing.)
+# its clients and kcat, which stand for the programs of others; Chromium, which shows pages; Prometheus, which reads
+# metrics; openssl, which makes certificates, and systemd, whose checker is shown our units. (Go is fetched where it is missing.)
 # Says nothing if all is there. Installs what is missing if this is root and there is apt-get; else says what to install.
 # Exit code 1: something is missing still, and CI=true. Elsewhere the tests that need it are skipped, so it is a note.
 set -eu
@@ -36,6 +36,7 @@ missing() {
     { has mosquitto_pub && has mosquitto_sub; } || echo mosquitto-clients
     has kcat || echo kcat
     has chromium || echo chromium
+    { has prometheus && has promtool; } || echo prometheus
     has openssl || echo openssl
     has systemd-analyze || echo systemd
 }
