@@ -157,6 +157,14 @@ def test_the_examples_of_the_help_run(site: Site, monkeypatch: pytest.MonkeyPatc
         assert "acme/press" in result.stdout, example
 
 
+def test_a_question_may_name_what_no_device_may_be_called(site: Site) -> None:
+    reader = site.client(Role.READ)
+    for name in ('"' + "x" * 500_000 + '"', '"\\ud800"', '"\\u0000"', '""'):
+        answer = reader.post("/v1/latest", content=f'{{"devices": [{name}]}}', headers={"Content-Type": "application/json"})
+        assert answer.status_code in (200, 400, 404), answer.text
+    assert asked(site.client(Role.OPERATOR))["reads"]["count"] >= 0
+
+
 def test_nonsense_is_refused(site: Site) -> None:
     operator = site.client(Role.OPERATOR)
     for name, value in (("minutes", "0"), ("minutes", "61"), ("ranges", "x"), ("end", "b")):

@@ -155,6 +155,13 @@ def test_a_question_about_many_devices_counts_each_of_them() -> None:
     assert sum(sum(one.reads) for one in view.ranges) == pytest.approx(200_000, rel=0.02)
 
 
+def test_a_name_that_no_device_may_have_is_left_out() -> None:
+    """A question may name anything, however long."""
+    space = KeySpace(NOW_US)
+    space.read("acme", ["x" * 1_000_000, "d", "x" * 257])
+    assert [(one.key, one.count) for one in space.view(NOW_US).reads.hottest] == [("acme/d", 1)]
+
+
 def test_long_names_are_sampled_too() -> None:
     space, names = KeySpace(NOW_US), ["\N{SNOWMAN}" * 80 + f"{i:04d}" for i in range(4_000)]
     for at in range(0, 4_000, 100):

@@ -120,6 +120,8 @@ def _sample(
         if i >= n:
             break
         start, stop = starts[codes[i]], starts[codes[i] + 1]
+        if stop - start > MAX_NAME_BYTES:  # a question may name what no device can be called
+            continue
         while state[_COUNT] == len(facts) or ends[state[_COUNT]] + stop - start > len(texts):
             _thin(texts, ends, facts, state, random)
         e = state[_COUNT]
