@@ -61,6 +61,27 @@ def test_a_small_fleet_is_told_what_is_enough() -> None:
     )
 
 
+def test_a_reason_that_is_not_enough_stands_apart() -> None:
+    def reasons(*options: str) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        heading = ""
+        for line in lines_of(*options):
+            heading = line if not line.startswith("- ") else heading
+            if heading in ("something simpler is enough:", "before you build this:") and line.startswith("- "):
+                found.setdefault(heading, []).append(line)
+        return found
+
+    none = ("--minute-retention", "none", "--hour-retention", "none", "--day-retention", "none")
+    (single,) = reasons("--devices", "100000", "--retention", "1s")["something simpler is enough:"]
+    assert "one machine takes 100,000 metrics/s (up to 985,000) and 2.199 TB" in single
+    found = reasons("--devices", "1000000", "--retention", "1h", *none)
+    assert ["Redis" in line for line in found["something simpler is enough:"]] == [True]
+    assert ["QuestDB" in line for line in found["before you build this:"]] == [True]
+    assert list(reasons("--devices", "100000", "--retention", "forever", *none)) == ["before you build this:"]
+    assert list(reasons("--devices", "1", "--interval", "1us")) == ["before you build this:"]
+    assert "1 device: 0.1 reports/s, 1 metrics/s, as rows on cassandra" in lines_of("--devices", "1")
+
+
 def test_a_described_fleet_and_prices_of_ones_own_are_read(tmp_path: Path) -> None:
     fleet, prices = tmp_path / "fleet.toml", tmp_path / "prices.toml"
     fleet.write_text(example())

@@ -190,7 +190,32 @@ def test_something_simpler_is_named_where_it_is_enough() -> None:
     check(replace(simple_fleet(50_000, DAY, 10, 30 * DAY), tenants=2), {}, "daily-reports", enough=True)
     latest = replace(simple_fleet(50_000, SECOND, 10, MINUTE), tenants=2)
     check(latest, {}, "no-history", enough=True)
-    check(latest, {"day": FOREVER}, "no-history", enough=False)
+    check(latest, {"day": FOREVER}, enough=False)
+
+
+def test_one_machine_is_enough_only_where_it_takes_the_rate_and_the_bytes() -> None:
+    def check(fleet: Fleet, *names: str) -> None:
+        found = simpler(Design(fleet=fleet, kept_us={}), PRICES)
+        assert [one.name for one in found if one.enough] == list(names)
+
+    check(simple_fleet(1, SECOND, 10, 30 * DAY), "few-devices", "single-tenant")
+    check(simple_fleet(1, 1, 10, DAY))
+    check(simple_fleet(100_000, 10 * SECOND, 10, 30 * DAY), "single-tenant")
+    check(simple_fleet(100_000, 10 * SECOND, 10, FOREVER))
+    check(simple_fleet(9_999, SECOND, 10, FOREVER))
+    check(simple_fleet(1_000_000_000, DAY, 10, FOREVER))
+
+
+def test_the_shorter_minutes_are_whole_days_and_outlive_raw_reports() -> None:
+    def check(retention_us: int, want: str) -> None:
+        design = Design(fleet=simple_fleet(100_000, 10 * SECOND, 10, retention_us))
+        (what,) = [one.what for one in alternatives(design, PRICES) if one.name == "shorter-minutes"]
+        assert what == f"minutes kept for {want}, longer than raw reports"
+
+    check(SECOND, "2d")
+    check(DAY, "2d")
+    check(DAY + 1, "3d")
+    check(30 * DAY, "31d")
 
 
 def test_alternatives_are_the_plan_with_one_change_and_its_saving() -> None:

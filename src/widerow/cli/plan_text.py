@@ -135,7 +135,7 @@ def _advice(design: Design, prices: Prices) -> dict[str, Any]:
     reasons = simpler(design, prices)
     return {
         "simpler_is_enough": any(one.enough for one in reasons),
-        "simpler": [{"code": one.name, "why": one.why, "use": one.use} for one in reasons],
+        "simpler": [{"code": one.name, "why": one.why, "use": one.use, "enough": one.enough} for one in reasons],
         "alternatives": [
             {
                 "code": one.name,
@@ -219,7 +219,8 @@ def draw_textbook(design: Design, answer: dict[str, Any]) -> None:
 
 def _draw_load(answer: dict[str, Any]) -> None:
     rates = f"{figure(answer['reports_per_s'])} reports/s, {figure(answer['metrics_per_s'])} metrics/s"
-    output.emit(f"{answer['devices']:,} devices: {rates}, as {answer['layout']} on {answer['engine']}")
+    devices = "1 device" if answer["devices"] == 1 else f"{answer['devices']:,} devices"
+    output.emit(f"{devices}: {rates}, as {answer['layout']} on {answer['engine']}")
 
 
 def _draw_measured(found: dict[str, Any]) -> None:
@@ -275,12 +276,11 @@ def _draw_nodes(answer: dict[str, Any]) -> None:
 
 
 def _draw_advice(answer: dict[str, Any]) -> None:
-    if answer["simpler_is_enough"]:
-        output.emit("something simpler is enough:")
-    elif answer["simpler"]:
-        output.emit("before you build this:")
-    for one in answer["simpler"]:
-        output.emit(f"- {one['why']}: {one['use']}")
+    for enough, heading in ((True, "something simpler is enough:"), (False, "before you build this:")):
+        if reasons := [one for one in answer["simpler"] if one["enough"] == enough]:
+            output.emit(heading)
+        for one in reasons:
+            output.emit(f"- {one['why']}: {one['use']}")
     if not answer["alternatives"]:
         return
     output.emit("cheaper:")

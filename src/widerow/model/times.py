@@ -166,20 +166,18 @@ def parse_duration(text: str) -> int:
 
 
 _ONE_DECIMAL_BELOW = 10
-_SHOWN_UNITS = ("d", "h", "m", "s", "ms")
+_SHOWN_UNITS = ("d", "h", "m", "s", "ms", "us")
 """Retentions are compared: `7d` beside `90d`, never `1w`."""
 
 
 def format_duration(width_us: int) -> str:
     """All of it, as `parse_duration` reads it: `90d`, `36h`, `1500ms`."""
-    for unit in _SHOWN_UNITS if width_us else ("s",):
-        if width_us % _UNIT_US[unit] == 0:
-            return f"{width_us // _UNIT_US[unit]}{unit}"
-    return f"{width_us}us"
+    unit = next(unit for unit in _SHOWN_UNITS if width_us % _UNIT_US[unit] == 0) if width_us else "s"
+    return f"{width_us // _UNIT_US[unit]}{unit}"
 
 
 def about_duration(span_us: float) -> str:
-    """What was measured, in two digits or all whole ones, as `parse_duration` reads it: `2.4s`, `36m`, `1.5h`, `120d`."""
+    """What was measured, in two digits or all whole ones, as `parse_duration` reads it: `250us`, `2.4s`, `36m`, `120d`."""
     unit = next((unit for unit in _SHOWN_UNITS if span_us >= _UNIT_US[unit]), "ms")
     count = span_us / _UNIT_US[unit]
     return f"{count:.0f}{unit}" if count >= _ONE_DECIMAL_BELOW else f"{figure(round(count, 1))}{unit}"

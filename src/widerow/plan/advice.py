@@ -1,6 +1,7 @@
 """Whether something simpler is enough, and which changes make a design cheaper, each with its saving.
 
-Rule 1: a reason not to build this is a sentence with the figure that makes it one, and says what to use.
+Rule 1: a reason not to build this is a sentence with the figure that makes it one, and says what to use. One machine is
+enough only where it takes both the rate and the bytes.
 Rule 2: an alternative is the same plan with one thing changed, computed anew; one that saves nothing is not named.
 """
 
@@ -50,15 +51,18 @@ class Alternative:
 def simpler(design: Design, prices: Prices) -> list[Simpler]:
     """The reasons to take something simpler."""
     fleet, found = design.fleet, []
-    if fleet.devices < FEW_DEVICES:
+    stored, sizing = _cost(_embedded(design), prices)
+    fits = sizing.nodes == 1
+    if fleet.devices < FEW_DEVICES and fits:
+        devices, are = ("1 device", "is") if fleet.devices == 1 else (f"{fleet.devices:,} devices", "are")
         found.append(
             Simpler(
                 name="few-devices",
-                why=f"{fleet.devices:,} devices with {figure(fleet.metrics_per_s)} metrics/s are fewer than {FEW_DEVICES:,}",
+                why=f"{devices} with {figure(fleet.metrics_per_s)} metrics/s {are} fewer than {FEW_DEVICES:,}",
                 use="one machine with PostgreSQL, or `widerow serve` with an embedded store",
             )
         )
-    if all(kind.interval_us >= DAY for kind in fleet.classes):
+    if all(kind.interval_us >= DAY for kind in fleet.classes) and fits:
         found.append(
             Simpler(
                 name="daily-reports",
@@ -66,30 +70,28 @@ def simpler(design: Design, prices: Prices) -> list[Simpler]:
                 use="a table in PostgreSQL, partitioned by month",
             )
         )
-    if fleet.retention_us != FOREVER and fleet.retention_us < DAY:
+    if fleet.retention_us != FOREVER and fleet.retention_us < DAY and not design.kept_us:
+        kept = format_duration(fleet.retention_us)
         found.append(
             Simpler(
                 name="no-history",
-                why=f"raw reports are kept for {format_duration(fleet.retention_us)}: nobody asks about the past",
+                why=f"raw reports are kept for {kept} and rolled up nowhere: nothing older can be asked for",
                 use="a key-value store with the newest values, such as Redis",
-                enough=not design.kept_us,
             )
         )
     if fleet.tenants == 1:
-        found.append(_single_tenant(fleet, prices))
+        found.append(_single_tenant(fleet, stored if fits else None, prices))
     return found
 
 
-def _single_tenant(fleet: Fleet, prices: Prices) -> Simpler:
-    one = prices.rocksdb.metrics_per_s * prices.rocksdb.busy
-    enough = fleet.metrics_per_s <= one
-    fits = f", and one machine takes {figure(fleet.metrics_per_s)} metrics/s (up to {figure(one)})" if enough else ""
-    return Simpler(
-        name="single-tenant",
-        why=f"one tenant needs no quotas{fits}",
-        use="a time-series database such as QuestDB or VictoriaMetrics" + ("" if enough else ", if it takes this rate"),
-        enough=enough,
-    )
+def _single_tenant(fleet: Fleet, stored: float | None, prices: Prices) -> Simpler:
+    """`stored`: bytes of an embedded store that one machine takes. None: one is too small."""
+    why, use = "one tenant needs no quotas", "a time-series database such as QuestDB or VictoriaMetrics"
+    if stored is None:
+        return Simpler(name="single-tenant", why=why, use=f"{use}, if it takes this much", enough=False)
+    rate = f"{figure(fleet.metrics_per_s)} metrics/s (up to {figure(prices.rocksdb.metrics_per_s * prices.rocksdb.busy)})"
+    fits = f"one machine takes {rate} and {byte_figure(stored)}"
+    return Simpler(name="single-tenant", why=f"{why}, and {fits}", use=use)
 
 
 def alternatives(design: Design, prices: Prices) -> list[Alternative]:
@@ -135,13 +137,13 @@ def _changes(design: Design) -> Iterator[tuple[str, str, Design, str]]:
         remark = "Widerow's are of a minute" if design.minute_us == MINUTE else ""
         coarser = replace(design, minute_us=width_us)
         yield "coarser-minutes", f"windows of {format_duration(width_us)} instead of minutes", coarser, remark
-        least_us = design.fleet.retention_us + DAY
+        least_us = (2 + (design.fleet.retention_us - 1) // DAY) * DAY
         kept_us = design.kept_us["minute"]
         if design.fleet.retention_us != FOREVER and (kept_us == FOREVER or kept_us > least_us):
             shorter = replace(design, kept_us={**design.kept_us, "minute": least_us})
             yield (
                 "shorter-minutes",
-                f"minutes kept for {format_duration(least_us)}, a day longer than raw reports",
+                f"minutes kept for {format_duration(least_us)}, longer than raw reports",
                 shorter,
                 "",
             )
@@ -150,13 +152,19 @@ def _changes(design: Design) -> Iterator[tuple[str, str, Design, str]]:
         shorter = replace(design, fleet=replace(design.fleet, retention_us=_SHORTER_US))
         yield "shorter-raw", f"raw reports kept for {format_duration(_SHORTER_US)}", shorter, ""
     if design.engine != "rocksdb":
-        embedded = replace(design, engine="rocksdb", layout="rows", copies=1, metric_bytes=None)
         yield (
             "embedded",
             "embedded stores on machines of their own",
-            embedded,
+            _embedded(design),
             "one copy: a lost disk is restored from a backup",
         )
+
+
+def _embedded(design: Design) -> Design:
+    """The same in embedded stores."""
+    if design.engine == "rocksdb":
+        return design
+    return replace(design, engine="rocksdb", layout="rows", copies=1, metric_bytes=None)
 
 
 def _cold(design: Design, prices: Prices, now: tuple[float, Sizing]) -> list[Alternative]:
