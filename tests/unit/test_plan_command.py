@@ -113,6 +113,7 @@ def test_what_cannot_be_planned_is_one_line_that_says_why(tmp_path: Path) -> Non
     check(words=("--devices",))
     check("--devices", "1", "--interval", "soon", words=("--interval", "soon"))
     check("--devices", "1", "--interval", "0s", words=("--interval", "longer than nothing"))
+    check("--devices", "3", "--tenants", "4", words=("--tenants 4", "give 3 at most"))
     check("--devices", "1", "--retention", "none", words=("--retention", "none"))
     check("--devices", "1", "--hour-retention", "1 eon", words=("--hour-retention", "1 eon"))
     check("--fleet", file("[[class]]\ndevices = 0"), words=("given.toml: class[1].devices: 0",))

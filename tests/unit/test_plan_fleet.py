@@ -54,3 +54,35 @@ def test_a_fault_is_one_line_that_names_its_place() -> None:
     check("questions = 1\n" + one, "questions")
     check(one + "[[hot]]\nclass = 'pump'", "hot[1].class", "pump")
     check(one + "[[hot]]\nfactor = 0.5", "hot[1].factor")
+    check("tenants = 2\n" + one, "tenants: 2", "1 at most")
+    check("tenants = 4\nlargest_tenant = 0.2\n[[class]]\ndevices = 10", "largest_tenant: 0.2", "1/4", "leave it out")
+    check(one + "[[hot]]\ndevices = 2", "hot[1].devices: 2", "'device'", "1 at most")
+    check(one + "[[class]]\nname = 'device'\ndevices = 1", "class[2].name", "'device'", "of its own")
+
+
+def test_each_device_has_a_name_of_its_own() -> None:
+    def classes(*given: tuple[str, int]) -> str:
+        return "".join(f"[[class]]\nid = '{pattern}'\ndevices = {devices}\n" for pattern, devices in given)
+
+    def check(*given: tuple[str, int], place: str, words: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            read_fleet(classes(*given), "f")
+        assert str(caught.value).startswith(f"f: {place}.id: "), str(caught.value)
+        assert words in str(caught.value)
+
+    check(("{hex:1}", 100), place="class[1]", words="put {hex:4} or {n} into it")
+    check(("x{hex:8}", 1_000_000), place="class[1]", words="put {hex:10}")
+    check(("{hex:4}", 200), ("{hex:4}", 200), place="class[2]", words="some of 400 devices")
+    check(("p-{n}", 9), ("p-{n}", 5), place="class[2]", words="'p-4', as class 'device' does: give it another id, such as")
+    check(("p-{n}", 101), ("p-{n:03}", 101), place="class[2]", words="'p-100'")
+    for fine in (
+        [("{hex:1}-{n}", 100)],
+        [("{hex:4}", 100), ("{hex:4}", 100)],
+        [("p-{n}", 100), ("p-{n:03}", 100)],
+        [("p-{n}", 100), ("q-{n}", 100)],
+    ):
+        assert len(read_fleet(classes(*fine), "f").classes) == len(fine)
+    assert [kind.id for kind in read_fleet("[[class]]\ndevices = 1\n" * 2, "f").classes] == [
+        "device-{n:06}",
+        "class-2-{n:06}",
+    ]

@@ -266,7 +266,10 @@ def _fleet(file: Path | None, given: Mapping[str, object]) -> Fleet:
     interval_us = _longer("--interval", str(given["--interval"] or "10s"))
     retention_us = _kept("--retention", str(given["--retention"] or "30d"))
     fleet = simple_fleet(int(str(given["--devices"])), interval_us, int(str(given["--metrics"] or 10)), retention_us)
-    return replace(fleet, tenants=int(str(given["--tenants"] or 1)))
+    tenants = int(str(given["--tenants"] or 1))
+    if tenants > fleet.devices:
+        raise Misused(f"--tenants {tenants}: these are more than the devices", todo=f"give {fleet.devices} at most")
+    return replace(fleet, tenants=tenants)
 
 
 def _design(fleet: Fleet, kept: dict[str, str], engine: EngineName, layout: Layout, rf: int | None) -> Design:

@@ -7,9 +7,10 @@ Rule 2: a fault in a file is a `ConfigError` of one line that names the place in
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
+from itertools import count
 
 from widerow.model.times import DAY, HOUR, SECOND
 from widerow.plan.sections import Section, document
@@ -35,6 +36,7 @@ class DeviceClass:
     text_bytes: int = 0
     """Text in a report, besides numbers."""
     id: str = "device-{n:06}"
+    """Digits of `{hex:8}` are random, and others in each class."""
     types: int = 1
     locations: int = 1
     growth_per_year: float = 0.0
@@ -104,16 +106,17 @@ def simple_fleet(devices: int, interval_us: int, metrics: int, retention_us: int
 def read_fleet(text: str, source: str) -> Fleet:
     """The fleet that TOML describes. `source` names the file in errors."""
     top = document(text, source)
-    classes = tuple(_device_class(section) for section in top.sections("class"))
+    classes: list[DeviceClass] = []
+    for section in top.sections("class"):
+        classes.append(_device_class(section, classes))
     if not classes:
         raise top.wrong("class", "describe at least one class of devices, as [[class]] with devices = 1000")
-    names = [kind.name for kind in classes]
-    hot = tuple(_hot(section, names) for section in top.sections("hot"))
+    hot = tuple(_hot(section, classes) for section in top.sections("hot"))
     asked = top.section("questions")
     given = set(asked.given)
     rates = {name: asked.number(name, 0.0, low=0.0, high=1e9) for name in QUESTIONS}
     fleet = Fleet(
-        classes=classes,
+        classes=tuple(classes),
         tenants=top.whole("tenants", 1, low=1, high=1_000_000),
         largest_tenant=top.number("largest_tenant", 0.0, low=0.0, high=1.0),
         retention_us=top.retention("retention", 30 * DAY),
@@ -122,41 +125,75 @@ def read_fleet(text: str, source: str) -> Fleet:
     )
     for section in (top, asked):
         section.end()
+    if fleet.tenants > fleet.devices:
+        raise top.wrong("tenants", f"{fleet.tenants:,} are more than the devices: give {fleet.devices:,} at most")
+    if 0 < fleet.largest_tenant < 1 / fleet.tenants:
+        even = f"an even share, which is 1/{fleet.tenants}"
+        raise top.wrong("largest_tenant", f"{fleet.largest_tenant:g} is less than {even}: give more, or leave it out")
     return fleet
 
 
-def _device_class(section: Section) -> DeviceClass:
-    number = section.place
+def _device_class(section: Section, before: Sequence[DeviceClass]) -> DeviceClass:
+    name = section.text("name", f"class-{len(before) + 1}" if before else "device")
     kind = DeviceClass(
-        name=section.text("name", "device" if number == "class[1]." else f"class-{number[6:-2]}"),
+        name=name,
         devices=section.whole("devices", None, low=1, high=MOST_DEVICES),
         interval_us=section.duration("interval", 10 * SECOND),
         metrics=section.whole("metrics", 10, low=1, high=10_000),
         text_bytes=section.whole("text_bytes", 0, low=0, high=1 << 20),
-        id=section.text("id", "device-{n:06}"),
+        id=section.text("id", f"{name}-{{n:06}}"),
         types=section.whole("types", 1, low=1, high=10_000),
         locations=section.whole("locations", 1, low=1, high=1_000_000),
         growth_per_year=section.number("growth_per_year", 0.0, low=-1.0, high=1000.0),
         at_night=section.number("at_night", 1.0, low=0.0, high=1.0),
     )
-    if not _ID.search(kind.id):
-        raise section.wrong("id", f"{kind.id!r} gives all devices one name: put {{n}}, {{n:06}} or {{hex:8}} into it")
+    if kind.name in [other.name for other in before]:
+        raise section.wrong("name", f"another class is called {kind.name!r}, too: give each a name of its own")
+    _check_id(section, kind, before)
     section.end()
     return kind
 
 
-_ID = re.compile(r"\{(n)(?::0?([1-9]))?\}|\{(hex):([1-9][0-9]?)\}")
+def _check_id(section: Section, kind: DeviceClass, before: Sequence[DeviceClass]) -> None:
+    """Each device has a name of its own. `n` random digits tell apart 4^n devices: of more, two are likely to be alike."""
+    parts = list(_ID.finditer(kind.id))
+    if not parts:
+        raise section.wrong("id", f"{kind.id!r} gives all devices one name: put {{n}}, {{n:06}} or {{hex:8}} into it")
+    if not any(part["n"] for part in parts):
+        devices = kind.devices + sum(other.devices for other in before if other.id == kind.id)
+        if devices > 4 ** max(int(part["digits"]) for part in parts):
+            enough = next(digits for digits in count(1) if 4**digits >= devices)
+            raise section.wrong(
+                "id", f"{kind.id!r} gives some of {devices:,} devices one name: put {{hex:{enough}}} or {{n}} into it"
+            )
+    for other in before:
+        last = min(kind.devices, other.devices) - 1
+        if "{hex:" not in kind.id and _numbered(kind.id, last) == _numbered(other.id, last):
+            name = f"{kind.id!r} calls a device {_numbered(kind.id, last)!r}, as class {other.name!r} does"
+            raise section.wrong("id", f"{name}: give it another id, such as {kind.name + '-{n:06}'!r}")
 
 
-def _hot(section: Section, classes: list[str]) -> Hot:
+def _numbered(pattern: str, number: int) -> str:
+    return _ID.sub(lambda part: f"{number:0{part['width'] or 1}d}" if part["n"] else part[0], pattern)
+
+
+_ID = re.compile(r"\{(?P<n>n)(?::0?(?P<width>[1-9]))?\}|\{hex:(?P<digits>[1-9][0-9]?)\}")
+
+
+def _hot(section: Section, classes: Sequence[DeviceClass]) -> Hot:
     hot = Hot(
-        kind=section.text("class", classes[0]),
+        kind=section.text("class", classes[0].name),
         devices=section.whole("devices", 1, low=1, high=MOST_DEVICES),
         factor=section.number("factor", 100.0, low=1.0, high=1e9),
         from_us=section.duration("from", 0),
         for_us=section.duration("for", HOUR),
     )
-    if hot.kind not in classes:
-        raise section.wrong("class", f"there is no class {hot.kind!r}; there are {', '.join(classes)}")
+    most = {kind.name: kind.devices for kind in classes}
+    if hot.kind not in most:
+        raise section.wrong("class", f"there is no class {hot.kind!r}; there are {', '.join(most)}")
+    if hot.devices > most[hot.kind]:
+        raise section.wrong(
+            "devices", f"{hot.devices:,} are more than class {hot.kind!r} has: give {most[hot.kind]:,} at most"
+        )
     section.end()
     return hot
