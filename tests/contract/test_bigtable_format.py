@@ -83,7 +83,7 @@ def test_row_keys_are_made_by_the_templates_of_the_page() -> None:
     assert str(key_spec(rollups(HOURS, 0))) == "agg#hour#{salt:2}#{tenant_id}#{device_id}#{period:16}#{start_us:reversed:16}"
     assert str(key_spec(DEVICE_VERSIONS)) == "{salt:2}#{tenant_id}#{device_id}#{revision:reversed:16}"
     for table in (LAST_SEEN, DEVICES):
-        assert str(key_spec(table)) == "{tenant_id}#shard-{shard:2}#{device_id}"
+        assert str(key_spec(table)) == "{tenant_id}#{shard:2}#{device_id}"
 
 
 def test_a_report_is_a_row_of_plain_cells(engine: BigtableEngine) -> None:

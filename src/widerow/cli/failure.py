@@ -78,7 +78,12 @@ def heed_later(unraisable: UnraisableHookArgs) -> None:
     """Python's `sys.unraisablehook`, with which an interrupt that met an object's end is not lost: it comes once more."""
     if isinstance(unraisable.exc_value, KeyboardInterrupt):
         again = partial(signal.pthread_kill, threading.main_thread().ident or 0, signal.SIGINT)
-        threading.Timer(0.01, again).start()
+        while True:
+            try:
+                threading.Timer(0.01, again).start()
+            except KeyboardInterrupt:  # it came while this thread still waited for the timer to start: here it would be lost
+                continue
+            return
     else:
         sys.__unraisablehook__(unraisable)
 

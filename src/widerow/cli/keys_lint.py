@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from widerow.cli import output
-from widerow.cli.failure import Failed, Misused, as_misuse
+from widerow.cli.failure import USAGE, Failed, Misused, as_misuse
 from widerow.cli.keys import keys
 from widerow.model.system import explained
 
@@ -36,7 +37,10 @@ Spec = Annotated[
 
 @keys.command("lint")
 def lint(spec: Spec, fleet: FleetOption = None, json: JsonOption = False) -> None:
-    """Judge a row key: name its faults, show keys that prove them, and suggest a better one. Exit code 1: it has errors.
+    """Judge a row key: name its faults, show keys that prove them, and suggest a better one. A file may hold several tables.
+
+    Words of classic notation: tenant, device (sensor, vehicle, host), metric, type, location, timestamp, day, reversed:13,
+    md5:2, shard-NN, sequence; other words are fixed text. Exit code 1: there are errors; 2: the input cannot be read.
 
     Example: widerow keys lint 'timestamp#sensor'
 
@@ -48,12 +52,15 @@ def lint(spec: Spec, fleet: FleetOption = None, json: JsonOption = False) -> Non
     from widerow.model.times import SystemClock  # noqa: PLC0415
 
     described = read_fleet_file(fleet)
-    verdict = judge(read_spec(spec), described, SystemClock().now_us())
+    now_us = SystemClock().now_us()
+    verdicts = [judge(design, described, now_us) for design in read_specs(spec)]
     if json:
-        output.emit_json(_facts(verdict, spec))
+        facts = [_facts(verdict, spec if len(verdicts) == 1 else verdict.design.text) for verdict in verdicts]
+        output.emit_json(facts[0] if len(facts) == 1 else {"tables": facts})
     else:
-        _print(verdict, "the example fleet" if fleet is None else str(fleet))
-    if not verdict.is_good:
+        for verdict in verdicts:
+            _print(verdict, "the example fleet" if fleet is None else str(fleet))
+    if not all(verdict.is_good for verdict in verdicts):
         raise typer.Exit(1)
 
 
@@ -102,20 +109,33 @@ def read_spec(given: str) -> Design:
     """The design that an argument is, or that the file it names holds."""
     from widerow.keylab.read import read_design  # noqa: PLC0415
 
-    text, source = given, "the spec"
-    if given.lower().endswith((".cql", ".toml", ".sql")) and "{" not in given:
-        text, source = read_text(Path(given)), given
     with as_misuse():
-        return read_design(text, source)
+        return read_design(*_text_of(given))
+
+
+def read_specs(given: str) -> list[Design]:
+    """The same, of a file with any number of tables."""
+    from widerow.keylab.read import read_designs  # noqa: PLC0415
+
+    with as_misuse():
+        return read_designs(*_text_of(given))
+
+
+def _text_of(given: str) -> tuple[str, str]:
+    """The text of a spec, and its name in errors."""
+    is_file = len(given) < 1000 and "{" not in given and "(" not in given and Path(given).is_file()
+    if is_file or (given.lower().endswith((".cql", ".toml", ".sql")) and "{" not in given):
+        return read_text(Path(given)), given
+    return given, "the spec"
 
 
 def read_text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:
-        raise Failed(explained(error, file), code="file") from None
+        raise Failed(explained(error, file), code="file", exit_code=USAGE) from None
     except UnicodeDecodeError:
-        raise Failed(f"{file} is no text in UTF-8", code="file") from None
+        raise Failed(f"{file} is no text in UTF-8", code="file", exit_code=USAGE) from None
 
 
 def read_fleet_file(file: Path | None) -> Fleet:
@@ -138,11 +158,20 @@ def _facts(verdict: Verdict, spec: str) -> dict[str, Any]:
         }
         for finding in verdict.findings
     ]
-    return {"spec": spec, "read_as": verdict.design.template, "findings": findings, "suggestion": verdict.suggestion}
+    read = {"spec": spec, "read_as": verdict.design.template, "notes": list(_notes(verdict))}
+    return {**read, "findings": findings, "suggestion": verdict.suggestion}
+
+
+def _notes(verdict: Verdict) -> Iterator[str]:
+    yield from verdict.design.notes
+    if verdict.design.is_aggregate:
+        yield "it is read as a table of summaries, for a word in its name: its rows are few and slow"
 
 
 def _print(verdict: Verdict, fleet: str) -> None:
     output.note(f"{verdict.design.text}: read as {verdict.design.template}, with {fleet}")
+    for remark in _notes(verdict):
+        output.note(f"note: {output.printable(remark)}")
     for finding in verdict.findings:
         output.emit(f"{finding.severity:<8} {finding.code}: {output.printable(finding.message)}")
         for example in finding.examples:
@@ -151,5 +180,7 @@ def _print(verdict: Verdict, fleet: str) -> None:
         output.emit(f"better   {verdict.suggestion}")
     elif not verdict.findings:
         output.emit("good     no rule is broken")
+    elif any(finding.severity != "advice" for finding in verdict.findings):
+        output.emit("better   no better key is known that has no faults of its own")
     if verdict.findings:
         output.note(f"widerow keys explain {verdict.findings[0].code} tells more")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from widerow.cli import output
-from widerow.cli.failure import Misused
+from widerow.cli.failure import Misused, as_misuse
 from widerow.cli.keys import keys
 from widerow.cli.keys_lint import FleetOption, JsonOption, read_fleet_file, read_spec
 
@@ -72,7 +72,8 @@ def simulate(
     if len(specs) > 12:
         raise Misused(f"{len(specs)} row keys are too many for one picture", todo="compare at most 12")
     described = read_fleet_file(fleet)
-    designs = [for_engine(read_spec(spec), engine.value if engine else "") for spec in specs]
+    with as_misuse():
+        designs = [for_engine(read_spec(spec), engine.value if engine else "") for spec in specs]
     start_us = SystemClock().now_us() // DAY * DAY
     results = []
     for design in designs:

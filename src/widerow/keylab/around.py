@@ -7,7 +7,8 @@ from itertools import combinations
 
 from widerow.keylab.design import CqlTable, Design
 from widerow.keylab.facts import Facts
-from widerow.keylab.finding import WARNING, Finding
+from widerow.keylab.finding import ERROR, WARNING, Finding
+from widerow.keys.scan import bucket_width_us
 from widerow.model.tenant import FOREVER
 from widerow.model.times import SECOND, about_duration
 
@@ -48,7 +49,15 @@ def _families(facts: Facts) -> Iterator[Finding]:
                 " give it max_age",
                 (f"[family.{family.name}]", "max_age is missing"),
             )
-        if family.max_versions > 1 and not family.max_age_us and _is_history(design):
+        if lost := _lost(facts, family.max_versions):
+            yield Finding(
+                "gc-versions-for-history",
+                ERROR,
+                f"family {family.name} keeps {family.max_versions} of the {lost:,.0f} reports that a row of a bucket gets:"
+                " each cell holds a history, and all but its newest are deleted",
+                (f"max_versions = {family.max_versions}", f'max_age = "{about_duration(facts.fleet.retention_us or 1)}"'),
+            )
+        elif family.max_versions > 1 and not family.max_age_us and _is_history(design):
             yield Finding(
                 "gc-versions-for-history",
                 WARNING,
@@ -56,6 +65,16 @@ def _families(facts: Facts) -> Iterator[Finding]:
                 " history early, a quiet one keeps it for ever",
                 (f"max_versions = {family.max_versions}", f'max_age = "{about_duration(facts.fleet.retention_us or 1)}"'),
             )
+
+
+def _lost(facts: Facts, versions: int) -> float:
+    """The reports of a bucket's row, if the versions that are kept are fewer than half of them."""
+    design = facts.design
+    if design.time is not None or design.bucket is None or design.is_aggregate or not versions:
+        return 0.0
+    width_us = bucket_width_us(design.bucket, design.bucket_us)
+    reports = max(width_us / kind.interval_us for kind in facts.fleet.classes)
+    return reports if versions < reports / 2 else 0.0
 
 
 def _is_history(design: Design) -> bool:
@@ -78,7 +97,7 @@ def _mixed(design: Design) -> tuple[str, ...]:
 
 
 def _table(facts: Facts, table: CqlTable) -> Iterator[Finding]:
-    is_history = facts.design.time is not None
+    is_history = facts.design.time is not None and facts.design.time.kind != "date"
     counters = [name for name, kind in table.columns.items() if kind == "counter"]
     if counters:
         yield Finding(

@@ -1,4 +1,7 @@
-"""`CREATE TABLE` of Cassandra, read as a design: its primary key, types, clustering order, time to live and compaction."""
+"""`CREATE TABLE` of Cassandra, read as a design: its primary key, types, clustering order, time to live and compaction.
+
+Rule: names and clauses that the lab does not judge are kept as they were written, for the table that it suggests.
+"""
 
 from __future__ import annotations
 
@@ -6,62 +9,90 @@ import re
 from collections.abc import Iterator, Mapping
 
 from widerow.keylab.design import CqlTable, Design
-from widerow.keylab.words import plain, role_of, span_of
+from widerow.keylab.words import WEAK, plain, role_of, span_of
 from widerow.keys.template import DATES, Part, digits, literal, text
 from widerow.model.errors import ConfigError
 from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND
 
-_UNITS = {"MINUTES": MINUTE, "HOURS": HOUR, "DAYS": DAY}
-_TOKENS = re.compile(r"""--[^\n]*|//[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|"(?:[^"]|"")*"|[A-Za-z0-9_.\-]+|[^\s]""", re.DOTALL)
+LONGEST_TTL_S = 20 * 365 * 86_400
+"""Cassandra takes no longer one."""
+_UNITS: Mapping[str, int] = {"MINUTES": MINUTE, "HOURS": HOUR, "DAYS": DAY}
+_WORDS = re.compile(r"""--[^\n]*|//[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|"(?:[^"]|"")*"|[A-Za-z0-9_.\-]+|[^\s]""", re.DOTALL)
 _COMMENTS = ("--", "//", "/*")
+_TEXTS = ("text", "varchar", "ascii", "uuid", "timeuuid", "blob", "inet")
 
 
-def read_table(statement: str, source: str) -> Design:
-    """The design of a `CREATE TABLE` statement."""
+def read_tables(statements: str, source: str) -> list[Design]:
+    """The designs of all `CREATE TABLE` statements; others are passed over."""
+    words = [word for word in _WORDS.findall(statements) if not word.startswith(_COMMENTS)]
+    tables = [one for one in _statements(words) if [word.upper() for word in one[:2]] == ["CREATE", "TABLE"]]
+    found = [_read_table(one[2:], source) for one in tables]
+    if not found:
+        raise ConfigError(f"{source}: there is no CREATE TABLE in it")
+    return found
 
+
+def _statements(words: list[str]) -> Iterator[list[str]]:
+    statement: list[str] = []
+    for word in words:
+        if word == ";":
+            yield statement
+            statement = []
+        else:
+            statement.append(word)
+    yield statement
+
+
+def _read_table(words: list[str], source: str) -> Design:
     def wrong(reason: str) -> ConfigError:
-        return ConfigError(f"{source}: CREATE TABLE: {reason}")
+        return ConfigError(f"{source}: CREATE TABLE{name}: {reason}")
 
-    words = [word for word in _TOKENS.findall(statement) if not word.startswith(_COMMENTS)]
-    upper = [word.upper() for word in words]
-    start = next((i for i in range(len(upper) - 1) if upper[i : i + 2] == ["CREATE", "TABLE"]), -1) + 2
-    if start < 2 or "(" not in words[start:]:
+    name = ""
+    if [word.upper() for word in words[:3]] == ["IF", "NOT", "EXISTS"]:
+        words = words[3:]
+    if "(" not in words:
         raise wrong("it has no columns in parentheses")
-    if upper.count("CREATE") > 1:
-        raise wrong("there are several statements: give one table at a time")
-    opening = words.index("(", start)
-    name = next((word for word in reversed(words[start:opening]) if word not in (".", '"')), "")
+    opening = words.index("(")
+    name = f" {''.join(words[:opening])}"
     closing = _closing(words, opening)
     if closing < 0:
         raise wrong("a parenthesis is not closed")
     columns: dict[str, str] = {}
-    partition: list[str] = []
-    clustering: list[str] = []
+    static, partition, clustering = set[str](), list[str](), list[str]()
     for item in _split(words[opening + 1 : closing]):
-        if [word.upper() for word in item[:2]] == ["PRIMARY", "KEY"]:
+        upper = [word.upper() for word in item]
+        if upper[:2] == ["PRIMARY", "KEY"]:
             partition, clustering = _primary_key(item[2:])
             continue
         if len(item) < 2:
             raise wrong(f"column {' '.join(item)!r} has no type")
-        columns[_name(item[0])] = "".join(
-            word for word in item[1:] if word.upper() not in ("PRIMARY", "KEY", "STATIC")
-        ).lower()
-        if [word.upper() for word in item[-2:]] == ["PRIMARY", "KEY"]:
-            partition = [_name(item[0])]
+        column = _name(item[0])
+        if "STATIC" in upper:
+            static.add(column)
+        if upper[-2:] == ["PRIMARY", "KEY"]:
+            partition = [column]
+        columns[column] = "".join(word for word in item[1:] if word.upper() not in ("PRIMARY", "KEY", "STATIC")).lower()
     if not partition:
         raise wrong("it has no PRIMARY KEY")
     if missing := [column for column in (*partition, *clustering) if column not in columns]:
         raise wrong(f"PRIMARY KEY names {missing[0]!r}, which is no column of it")
-    options = " ".join(words[closing + 1 :])
+    clauses = [" ".join(clause) for clause in _clauses(words[closing + 1 :])]
+    ttl = _of(clauses, "default_time_to_live").partition("=")[2].strip() or "0"
+    if not ttl.isdigit() or int(ttl) > LONGEST_TTL_S:
+        raise wrong(f"default_time_to_live is {ttl[:30]}: give seconds, up to {LONGEST_TTL_S:,}")
+    compaction, order = _of(clauses, "compaction"), _of(clauses, "clustering order")
+    judged = (compaction, order, _of(clauses, "default_time_to_live"))
     table = CqlTable(
-        name=_name(name.rsplit(".", 1)[-1]),
+        name=name.strip(),
         columns=columns,
         partition=tuple(partition),
         clustering=tuple(clustering),
-        descending=frozenset(_name(column) for column in re.findall(r"([\w\"]+) DESC", options, re.IGNORECASE)),
-        ttl_s=int(_option(options, r"default_time_to_live\s*=\s*(\d+)", "0")),
-        compaction=_option(options, r"'class'\s*:\s*'(?:[\w.]*\.)?(\w+Strategy)'", ""),
-        window_us=_window_us(options),
+        static=frozenset(static),
+        descending=frozenset(_name(column) for column in re.findall(r"([\w\"]+) DESC", order, re.IGNORECASE)),
+        ttl_s=int(ttl),
+        compaction=_option(compaction, r"'class'\s*:\s*'(?:[\w.]*\.)?(\w+Strategy)'", ""),
+        window_us=_window_us(compaction),
+        others=tuple(clause for clause in clauses if clause not in judged),
     )
     return design_of_table(table)
 
@@ -76,34 +107,31 @@ def design_of_table(table: CqlTable) -> Design:
 def _fields(table: CqlTable) -> Iterator[Part]:
     taken: set[str] = set()
     names = (*table.partition, *table.clustering)
-    has_device = any(role_of(name) == "device" for name in names)
+    strong = {role_of(name) for name in table.columns if plain(name) not in WEAK}
+    roles = {name: "" if plain(name) in WEAK and role_of(name) in strong else role_of(name) for name in names}
+    has_device = "device" in roles.values() or "device" in strong
     for name in names:
-        kind, role = table.columns[name], role_of(name)
-        if not role and not has_device and kind in ("uuid", "text", "varchar", "blob"):
+        kind, role = table.columns[name], roles[name]
+        if not role and not has_device and kind in _TEXTS:
             role, has_device = "device", True
         part = _field(name, kind, role, name in table.descending, in_partition=name in table.partition)
         if part.value in taken:
-            part = text(name) if kind in ("text", "varchar", "uuid") else digits(name, 20)
+            part = text(name) if kind in _TEXTS else digits(name, 19)
         taken.add(part.value)
         yield part
 
 
 def _field(name: str, kind: str, role: str, descending: bool, *, in_partition: bool) -> Part:
-    if role in ("time", "reversed", "sequence") or (kind in ("timestamp", "timeuuid") and role != "device"):
-        if in_partition:
-            role = "bucket"
-        elif kind == "timeuuid" or plain(name).endswith(("us", "micros")):
-            return digits("time", 16, descending=descending)
-        else:
-            is_seconds = kind == "int" or plain(name).endswith(("sec", "seconds"))
-            unit_us = SECOND if is_seconds else MS
-            return digits("time", 10 if is_seconds else 13, unit_us=unit_us, descending=descending)
     if role == "bucket" or kind == "date":
         span = span_of(name) or ("day" if kind == "date" else "month" if plain(name) == "partition" else "hour")
-        if kind in ("timestamp", "date", "bigint", "int", "text", "varchar", "smallint"):
-            value = "bucket" if in_partition else "time"
-            return Part("date", value, *DATES[span], descending)
-    if role in ("shard", "random", "sub", "salt") and kind not in ("text", "varchar"):
+        return Part("date", "bucket" if in_partition else "time", *DATES[span], descending)
+    if role in ("time", "reversed", "sequence") or (kind in ("timestamp", "timeuuid") and role != "device"):
+        if kind == "timeuuid" or plain(name).endswith(("us", "micros")):
+            return digits("time", 16, descending=descending)
+        is_seconds = kind == "int" or plain(name).endswith(("sec", "seconds"))
+        unit_us = SECOND if is_seconds else MS
+        return digits("time", 10 if is_seconds else 13, unit_us=unit_us, descending=descending)
+    if role in ("shard", "random", "sub", "salt") and kind not in _TEXTS:
         return digits("shard" if role == "salt" else role, 2)
     return text(role if role in ("tenant", "device", "metric", "type", "location") else name)
 
@@ -113,8 +141,7 @@ def _primary_key(words: list[str]) -> tuple[list[str], list[str]]:
     items = list(_split(inner))
     if not items:
         return [], []
-    first = items[0]
-    partition = [_name(word) for word in first if word not in "(),"]
+    partition = [_name(word) for word in items[0] if word not in ("(", ")", ",")]
     return partition, [_name(item[0]) for item in items[1:] if item]
 
 
@@ -141,8 +168,26 @@ def _split(words: list[str]) -> Iterator[list[str]]:
         yield item
 
 
+def _clauses(words: list[str]) -> Iterator[list[str]]:
+    """What stands behind WITH, at each AND."""
+    clause: list[str] = []
+    for word in words[1:] if words and words[0].upper() == "WITH" else []:
+        if word.upper() == "AND":
+            yield clause
+            clause = []
+        else:
+            clause.append(word)
+    if clause:
+        yield clause
+
+
+def _of(clauses: list[str], name: str) -> str:
+    return next((clause for clause in clauses if clause.lower().startswith(name)), "")
+
+
 def _name(word: str) -> str:
-    return word[1:-1].replace('""', '"') if word.startswith('"') else word.lower()
+    """Names are lower case unless they are quoted, and stay quoted."""
+    return word if word.startswith('"') else word.lower()
 
 
 def _option(options: str, pattern: str, default: str) -> str:
@@ -150,7 +195,6 @@ def _option(options: str, pattern: str, default: str) -> str:
     return found[1] if found else default
 
 
-def _window_us(options: str) -> int:
-    size = int(_option(options, r"'compaction_window_size'\s*:\s*'?\s*(\d+)", "1"))
-    units: Mapping[str, int] = _UNITS
-    return size * units.get(_option(options, r"'compaction_window_unit'\s*:\s*'(\w+)'", "DAYS").upper(), DAY)
+def _window_us(compaction: str) -> int:
+    size = int(_option(compaction, r"'compaction_window_size'\s*:\s*'?\s*(\d{1,6})", "1"))
+    return size * _UNITS.get(_option(compaction, r"'compaction_window_unit'\s*:\s*'(\w+)'", "DAYS").upper(), DAY)

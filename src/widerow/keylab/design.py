@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from widerow.keylab.words import as_template, is_aggregate
+from widerow.keylab.words import as_template, is_aggregate, read_as_fixed
 from widerow.keys.spec import KeySpec
 from widerow.keys.template import TIMES, UNVALUED, Part, parts_of, template_of
 from widerow.model.errors import ConfigError
@@ -37,6 +37,9 @@ class CqlTable:
     ttl_s: int = 0
     compaction: str = ""
     window_us: int = 0
+    static: frozenset[str] = frozenset()
+    others: tuple[str, ...] = ()
+    """Clauses that the lab does not judge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,8 @@ class Design:
     reads: tuple[tuple[str, ...], ...] = ()
     """Columns that are read together."""
     table: CqlTable | None = None
+    notes: tuple[str, ...] = ()
+    """How it was read, where that may not be what is meant."""
 
     @property
     def template(self) -> str:
@@ -105,7 +110,10 @@ def design_of(template: str) -> Design:
     """The design of a template, or of a key in classic notation."""
     read = template if "{" in template else as_template(template)
     try:
-        return Design(text=template, parts=parts_of(read))
+        parts = parts_of(read)
+        fixed = [word for part in parts if part.kind == "literal" for word in read_as_fixed(part.value)]
+        notes = [f"{word!r} is read as fixed text: write {{device}}, {{type}}, ... for a value" for word in fixed]
+        return Design(text=template, parts=parts, notes=tuple(notes))
     except ValueError as error:
         raise ConfigError(f"key {template!r}: {error}") from None
 

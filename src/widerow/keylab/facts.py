@@ -42,7 +42,9 @@ class Facts:
     def interval_us(self, kind: DeviceClass) -> int:
         """Between two rows' times of a device: of summaries the period that the design's words tell."""
         if not self.design.is_aggregate:
-            return kind.interval_us
+            time = self.design.time
+            # A row shows the last report of a day where its time is a day.
+            return max(kind.interval_us, time.unit_us) if time is not None and time.kind == "date" else kind.interval_us
         words = (self.design.table.name if self.design.table else self.design.template).lower()
         return next((period for word, period in _SUMMARY_PERIODS.items() if word in words), HOUR)
 

@@ -39,7 +39,7 @@ def order_findings(facts: Facts) -> Iterator[Finding]:
         )
     piled = list(_time_findings(facts))
     yield from piled
-    if not any(finding.severity == ERROR for finding in piled):
+    if not piled or _bucket_then_device(facts):
         yield from _after_time(facts)
     yield from _spread_findings(facts)
     if not design.partition:
@@ -50,7 +50,14 @@ def _time_findings(facts: Facts) -> Iterator[Finding]:
     design = facts.design
     if design.partition:
         partition = design.fields[: design.partition]
-        if partition and all(map(grows, partition)):
+        if any(part.value == "time" and part.kind == "digits" for part in partition):
+            yield Finding(
+                "partition-per-report",
+                ERROR,
+                "the time of a report is in the partition key: each report is a partition, and no span can be asked",
+                tuple(facts.same_device_keys(facts.fleet.classes[0].interval_us)),
+            )
+        elif partition and all(map(grows, partition)):
             yield Finding(
                 "time-first",
                 ERROR,
@@ -65,13 +72,16 @@ def _time_findings(facts: Facts) -> Iterator[Finding]:
     if facts.spread(before) > 1:
         return
     after = fields[len(before) + 1 :]
+    load = f"{facts.all_rows_per_s:,.0f} rows a second"
+    severity = ERROR if facts.all_rows_per_s > RANGE_ROWS_PER_S else WARNING
     is_literal_first = design.parts[0].kind == "literal" and not before
     if grown.value == "sequence" or before or is_literal_first:
         front = "a running number" if grown.value == "sequence" else "the same start, and then a time"
+        one = "".join(f" (the fleet has one {part.value})" for part in before)
         yield Finding(
             "monotonic-prefix",
-            ERROR,
-            f"all keys begin with {front}: each new row sorts behind the last one, so one tablet takes all writes",
+            severity,
+            f"all keys begin with {front}{one}: each new row sorts behind the last, so one tablet takes all writes, {load}",
             tuple(facts.two_keys()),
         )
     elif _is_coarse(facts, grown) and any(map(tells_device, after)):
@@ -86,8 +96,8 @@ def _time_findings(facts: Facts) -> Iterator[Finding]:
         direction = "before" if grown.descending else "behind"
         yield Finding(
             "time-first",
-            ERROR,
-            f"the key begins with the time: each new row sorts {direction} the last one, so one tablet takes all writes",
+            severity,
+            f"the key begins with the time: each new row sorts {direction} the last, so one tablet takes all writes, {load}",
             tuple(facts.two_keys()),
         )
 
@@ -141,6 +151,15 @@ def _spread_findings(facts: Facts) -> Iterator[Finding]:
                 f" for {RANGE_ROWS_PER_S:,} a second",
                 tuple(facts.two_keys()),
             )
+        elif not salts and spread < FEW_PREFIXES and _bucket_then_device(facts):
+            names = " and ".join(part.value for part in before)
+            yield Finding(
+                "low-cardinality-first",
+                WARNING,
+                f"{names} has {spread:,} values, and a bucket of time follows: at the start of each, all writes fall on"
+                f" {spread:,} tablets until they are split",
+                tuple(facts.two_keys()),
+            )
         elif not salts and spread < FEW_PREFIXES:
             names = " and ".join(part.value for part in before)
             yield Finding(
@@ -161,6 +180,15 @@ def _spread_findings(facts: Facts) -> Iterator[Finding]:
             tuple(facts.two_keys()),
         )
     yield from _broken_scans(facts, before, ways)
+
+
+def _bucket_then_device(facts: Facts) -> bool:
+    """Within a bucket the device spreads the writes."""
+    design = facts.design
+    before, fields = design.before_time, design.fields
+    if design.partition or len(before) >= len(fields):
+        return False
+    return _is_coarse(facts, fields[len(before)]) and any(map(tells_device, fields[len(before) + 1 :]))
 
 
 def _broken_scans(facts: Facts, before: tuple[Part, ...], ways: int) -> Iterator[Finding]:

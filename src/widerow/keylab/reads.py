@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import Protocol
 
 import numpy as np
 
 from widerow.keylab.atoms import Atoms, order_of
-from widerow.keylab.facts import Facts, bucket_starts, columns_for
+from widerow.keylab.facts import Facts, bucket_starts, columns_for, tells_device
 from widerow.keylab.sample import Sample, metric_name
 from widerow.keys.scan import MOST_RANGES, Question, Scan, bucket_width_us, scan_for, shard_of
 from widerow.keys.spec import KeySpec
@@ -31,9 +31,9 @@ class Answer:
     tablets: float
     ranges: float
     rows: float
-    """Rows that lie in its ranges."""
+    """Rows that lie in its ranges; of rows that hold a bucket of reports, those reports."""
     wanted: float
-    """Rows that it is about."""
+    """Rows that it is about, likewise."""
     is_full_scan: bool
 
 
@@ -71,13 +71,29 @@ class Reads:
     def scan(self, question: Question) -> Scan:
         design = self._facts.design
         if not design.partition:
-            return scan_for(self._spec, question, design.bucket_us)
+            return self._sorted_scan(question)
         scans = [scan_for(self._spec, known, design.bucket_us) for known in self._partitions(question)]
         if not scans or any(scan.is_full for scan in scans):
             return Scan(((b"", b"\xff"),), True, frozenset(), False)
         fixed = scans[0].fixed & question.known.keys() | (scans[0].fixed & {"time", "bucket"})
         ranges = sorted(piece for scan in scans for piece in scan.ranges)
-        return Scan(tuple(ranges), False, fixed, scans[0].newest_first)
+        return Scan(tuple(ranges), False, fixed, scans[0].newest_at_end)
+
+    def _sorted_scan(self, question: Question) -> Scan:
+        """One scan, or one for each metric of a device where the key has the metric before what is asked for."""
+        bucket_us, facts = self._facts.design.bucket_us, self._facts
+        plain = scan_for(self._spec, question, bucket_us)
+        if "metric" not in facts.design.values or "metric" in question.known or "device" not in question.known:
+            return plain
+        names = [metric_name(i) for i in range(max(kind.metrics for kind in facts.fleet.classes))]
+        scans = [
+            scan_for(self._spec, replace(question, known={**question.known, "metric": name}), bucket_us) for name in names
+        ]
+        fixed = scans[0].fixed - {"metric"}
+        if not fixed > plain.fixed or sum(len(scan.ranges) for scan in scans) > MOST_RANGES:
+            return plain
+        ranges = sorted(piece for scan in scans for piece in scan.ranges)
+        return Scan(tuple(ranges), False, fixed, scans[0].newest_at_end)
 
     def _partitions(self, question: Question) -> Iterator[Question]:
         """The question for each partition that may hold an answer; nothing: they cannot be listed."""
@@ -151,16 +167,15 @@ class Reads:
                 alike &= _same(sample, value, row)
         if scan.fixed & {"shard", "salt"} and "device" not in scan.fixed:
             alike &= self._same_salt(row)
-        if question.latest and scan.newest_first and "device" in scan.fixed:
+        is_one = "device" in scan.fixed or ("salt" in scan.fixed and any(map(tells_device, facts.design.fields)))
+        if question.latest and scan.newest_at_end and is_one:
             return float(max(1, sum(kind.metrics for kind in facts.fleet.classes[:1]))) if facts.is_by_metric else 1.0
         seconds = self._seconds(scan, question)
         per_s = np.array([facts.rows_per_s(kind) for kind in facts.fleet.classes])
         if "metric" in scan.fixed:
             per_s /= np.array([kind.metrics for kind in facts.fleet.classes])
-        stands_for = np.ones(len(sample)) if "device" in scan.fixed else sample.stands_for
+        stands_for = np.ones(len(sample)) if is_one else sample.stands_for
         devices = np.bincount(sample.kinds[alike], stands_for[alike], len(facts.fleet.classes)).astype(np.float64)
-        if facts.design.time is None and "sequence" not in facts.design.values:
-            return float(self._wide_rows(devices, scan, question))
         return float(devices @ per_s * seconds)
 
     def _same_salt(self, row: int) -> Flags:
@@ -184,16 +199,6 @@ class Reads:
             return ((question.span[1] - 1) // width_us - start_us // width_us + 1) * width_us / SECOND
         return (facts.fleet.retention_us or 365 * DAY) / SECOND
 
-    def _wide_rows(self, devices: Floats, scan: Scan, question: Question) -> float:
-        """Rows of a design whose rows hold many reports."""
-        facts = self._facts
-        bucket = facts.design.bucket
-        per_device = (
-            self._seconds(scan, question) * SECOND / bucket_width_us(bucket, facts.design.bucket_us) if bucket else 1.0
-        )
-        metrics = [kind.metrics if facts.is_by_metric and "metric" not in scan.fixed else 1 for kind in facts.fleet.classes]
-        return float(devices @ np.array(metrics, float) * per_device)
-
     def _wanted(self, question: Question, row: int) -> float:
         facts = self._facts
         seconds = (question.span[1] - question.span[0]) / SECOND
@@ -202,7 +207,7 @@ class Reads:
             return 1.0 if question.latest else facts.rows_per_s(kind) * seconds
         if "tenant" in question.known:
             return facts.fleet.devices / facts.fleet.tenants
-        return facts.all_rows_per_s * seconds / (kind.metrics if facts.is_by_metric else 1)
+        return sum(one.devices * SECOND / facts.interval_us(one) * seconds for one in facts.fleet.classes)
 
 
 def _same(sample: Sample, value: str, row: int) -> Flags:

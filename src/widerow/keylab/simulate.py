@@ -17,7 +17,7 @@ from widerow.keylab.atoms import Atoms, atoms_of
 from widerow.keylab.design import Design
 from widerow.keylab.facts import Facts
 from widerow.keylab.reads import Answer, Reads
-from widerow.keylab.tablets import tablets_for
+from widerow.keylab.tablets import BUSY_PER_S, tablets_for
 from widerow.model.arrays import Floats, Ints
 from widerow.model.times import DAY, HOUR, MINUTE, SECOND
 from widerow.plan.fleet import DeviceClass, Fleet
@@ -28,6 +28,7 @@ _ADAPT_US = 10 * MINUTE
 _MOST_COLUMNS = 144
 _MOST_ROWS = 96
 _NOON_US = 15 * HOUR
+_FAR_TOO_MANY = 1_000
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ class _Run:
             if time_us >= self.start_us:
                 self.ginis.append(gini(np.add.reduceat(self.load, np.minimum(self.tablets.starts, len(self.load) - 1))))
             self.load[read_at] += read_per_s * 600
-            self.tablets.adapt(self.load, self.written)
+            self.tablets.adapt(self.load, self.written, _ADAPT_US / SECOND)
             self.load[:] = 0
             self.written[:] = 0
 
@@ -192,9 +193,10 @@ class _Run:
 def _diagnostics(simulation: Simulation, atoms: Atoms) -> Iterator[str]:
     """What stands out, in the words of heat maps."""
     fair = 1 / simulation.nodes
-    if simulation.nodes > 1 and simulation.hottest_share > 0.8 * fair:
-        share = f"{simulation.hottest_share:.0%}"
-        yield f"high write pressure: one tablet takes {share} of all writes, at {simulation.hottest_key}"
+    rows_per_s = simulation.hottest_share * simulation.rows_per_s
+    if simulation.nodes > 1 and simulation.hottest_share > 0.8 * fair and rows_per_s > BUSY_PER_S:
+        share = f"{simulation.hottest_share:.0%} of all writes, {rows_per_s:,.0f} rows/s"
+        yield f"high write pressure: one tablet takes {share}, at {simulation.hottest_key}"
     if simulation.nodes > 1 and simulation.read_share and simulation.read_share[0] > 1.5 * fair:
         yield f"high read pressure: one node serves {simulation.read_share[0]:.0%} of the reads"
     peak = simulation.heat.writes.max(axis=1)
@@ -206,6 +208,8 @@ def _diagnostics(simulation: Simulation, atoms: Atoms) -> Iterator[str]:
     for name, answer in simulation.questions.items():
         if answer.is_full_scan:
             yield f"full scan: {name} reads all rows"
+        elif answer.rows > _FAR_TOO_MANY * max(1.0, answer.wanted):
+            yield f"wide scan: {name} reads {answer.rows:,.0f} rows for {answer.wanted:,.0f}"
 
 
 def gini(values: Floats) -> float:

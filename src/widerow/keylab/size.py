@@ -21,6 +21,7 @@ LONGEST_KEY_BYTES = 4096
 LONG_KEY_BYTES = 256
 SOON_US = 5 * 365 * DAY
 MOST_CELLS = 10_000
+_NEVER_US = 100 * 365 * DAY
 
 
 def size_findings(facts: Facts) -> Iterator[Finding]:
@@ -74,7 +75,7 @@ def _key_length(facts: Facts) -> Iterator[Finding]:
 def _collisions(facts: Facts) -> Iterator[Finding]:
     design = facts.design
     time = design.time
-    if time is None or design.is_aggregate or time.kind in ("iso", "date"):
+    if time is None or design.is_aggregate or time.kind == "iso" or (time.kind == "date" and design.partition):
         return
     behind = design.fields[design.fields.index(time) + 1 :]
     if any(part.value not in ("device", "metric", "tenant", "type", "location") for part in behind):
@@ -106,14 +107,14 @@ def _growth(facts: Facts) -> Iterator[Finding]:
         return  # a row for each report, or the last versions only
     holder = "partition" if design.partition else "row"
     period_us = _period_us(facts)
-    worst = max(facts.fleet.classes, key=lambda kind: _bytes_per_s(facts, kind))
+    worst = max(facts.fleet.classes, key=lambda kind: bytes_of_device(facts, kind))
     entities = _entities(facts)
-    rows_per_s, bytes_per_s = facts.rows_per_s(worst) * entities, _bytes_per_s(facts, worst) * entities
+    rows_per_s, bytes_per_s = facts.rows_per_s(worst) * entities, bytes_of_device(facts, worst) * entities
     full_us = SECOND * LARGE_ROW_BYTES / bytes_per_s
     limit = "100 MB"
     if design.partition and SECOND * LARGE_PARTITION_ROWS / rows_per_s < full_us:
         full_us, limit = SECOND * LARGE_PARTITION_ROWS / rows_per_s, f"{LARGE_PARTITION_ROWS:,} rows"
-    if full_us < period_us:
+    if full_us < min(period_us, _NEVER_US):
         ends = f"until {about_duration(period_us)} are over" if period_us < 1000 * 365 * DAY else "without end"
         when = date_of(facts.now_us + full_us)
         yield Finding(
@@ -135,7 +136,7 @@ def _entities(facts: Facts) -> float:
     return max(1.0, facts.fleet.devices * facts.largest_share(design.before_time))
 
 
-def _bytes_per_s(facts: Facts, kind: DeviceClass) -> float:
+def bytes_of_device(facts: Facts, kind: DeviceClass) -> float:
     """What one device adds to its row or partition. A cell of Bigtable has its name and time beside the number."""
     cells = kind.metrics * SECOND / facts.interval_us(kind)
     return cells * 2 * NUMBER_BYTES + kind.text_bytes * SECOND / facts.interval_us(kind)
@@ -159,7 +160,7 @@ def _tall_or_wide(facts: Facts) -> Iterator[Finding]:
     if design.is_aggregate:
         return
     kind = max(facts.fleet.classes, key=lambda one: one.devices)
-    if facts.is_by_metric and design.time is not None and kind.metrics > 1:
+    if facts.is_by_metric and design.time is not None and design.time.kind != "date" and kind.metrics > 1:
         tall = kind.metrics * (facts.key_bytes + NUMBER_BYTES)
         wide = facts.key_bytes + kind.metrics * NUMBER_BYTES
         yield Finding(

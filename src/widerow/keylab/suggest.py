@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from widerow.keylab.design import CqlTable, Design, Family
+from widerow.keylab.design import CqlTable, Design, Family, grows
 from widerow.keylab.facts import Facts
-from widerow.keylab.size import LARGE_PARTITION_ROWS
-from widerow.keylab.words import is_aggregate
+from widerow.keylab.size import LARGE_PARTITION_ROWS, LARGE_ROW_BYTES, bytes_of_device
+from widerow.keylab.words import role_of
 from widerow.keys.scan import bucket_width_us
-from widerow.keys.template import Part, field_of, text
+from widerow.keys.template import Part, digits, field_of, text
 from widerow.model.tenant import FOREVER
 from widerow.model.times import DAY, HOUR, MINUTE, SECOND, about_duration
 
@@ -50,7 +50,9 @@ def key_for(facts: Facts) -> str:
         at = next((i for i, part in enumerate(names) if part.value == "metric"), len(names))
         names.insert(at, text("device"))
     salts = [part for part in design.fields[:1] if part.kind == "salt" and part.width <= _GOOD_SALT and "device" in fields]
-    return "#".join([*start, *map(field_of, salts), *map(field_of, names), *_times(facts, fields)])
+    left = [part for part in design.fields if part.value in ("sequence", "sub")]
+    ends = [field_of(digits(part.value, part.width or 12)) for part in left]
+    return "#".join([*start, *map(field_of, salts), *map(field_of, names), *_times(facts, fields), *ends])
 
 
 def _times(facts: Facts, fields: dict[str, Part]) -> Iterator[str]:
@@ -62,6 +64,8 @@ def _times(facts: Facts, fields: dict[str, Part]) -> Iterator[str]:
         yield field_of(bucket) if is_good or bucket.kind == "iso" else fitting
     elif bucket is None and time is None and has_versions and "sequence" not in fields:
         return  # the newest value only
+    elif time is None and "sequence" in fields:
+        return  # which follows, and tells rows apart
     elif time is not None and time.kind == "iso":
         yield "{time:iso}"
     else:
@@ -82,8 +86,9 @@ def _needs_us(facts: Facts, time: Part | None) -> bool:
 def _families(facts: Facts) -> Iterator[str]:
     retention_us = facts.fleet.retention_us
     for family in _regrouped(facts.design):
-        age_us = family.max_age_us or (0 if retention_us == FOREVER or family.max_versions == 1 else retention_us)
-        versions = 0 if family.max_versions > 1 else family.max_versions
+        is_latest = family.max_versions == 1 and facts.design.bucket is None
+        age_us = family.max_age_us or (0 if retention_us == FOREVER or is_latest else retention_us)
+        versions = 0 if family.max_versions > 1 or facts.design.bucket is not None else family.max_versions
         yield f"[family.{family.name}]"
         if family.columns:
             yield f"columns = [{', '.join(map(repr_of, family.columns))}]"
@@ -111,7 +116,7 @@ def whole_duration(us: int) -> str:
 def _regrouped(design: Design) -> Iterator[Family]:
     """Columns that the same reads ask for share a family, together with those that any of these reads asks for, too."""
     if not design.reads:
-        yield from design.families[:10]
+        yield from design.families
         return
     groups: list[set[str]] = []
     for read in map(set, design.reads):
@@ -119,78 +124,96 @@ def _regrouped(design: Design) -> Iterator[Family]:
         groups = [group for group in groups if not group & read] + [read.union(*joined)]
     home = {column: family for family in design.families for column in family.columns}
     left = {column for column in home if not any(column in group for group in groups)}
+    names: set[str] = set()
     for number, group in enumerate([*groups, *([left] if left else [])], 1):
         columns = tuple(sorted(group & home.keys()))
         if columns:
-            yield replace(home[columns[0]], name=f"f{number}", columns=columns)
+            family = home[columns[0]]
+            name = family.name if family.name not in names else f"{family.name}_{number}"
+            names.add(name)
+            yield replace(family, name=name, columns=columns)
 
 
 def _table(facts: Facts, table: CqlTable) -> str:
+    """The same table, with the device and a bucket of time in its partition key. No column of the old key gets lost."""
     design = facts.design
-    roles = dict(zip((*table.partition, *table.clustering), (part.value for part in design.fields), strict=True))
-    named = {role: column for column, role in roles.items()}
+    parts = dict(zip((*table.partition, *table.clustering), design.fields, strict=True))
+    named = {part.value: column for column, part in parts.items()}
     columns = {name: ("bigint" if kind == "counter" else kind) for name, kind in table.columns.items()}
-    device = named.get("device") or next((name for name in columns if name.startswith(("device", "sensor"))), "device_id")
-    columns.setdefault(device, "text")
-    summary = is_aggregate(table.name)
-    partition = [named[role] for role in ("tenant", "location", "type") if role in named]
-    if not summary or "device" in named or device in roles:
-        partition.append(device)
-    if summary and "metric" in named and named["metric"] in table.partition:
-        partition.append(named["metric"])
-    kept = [column for column in table.clustering if column not in partition and roles[column] != "time"]
-    time = next((column for column in table.clustering if roles[column] == "time"), "")
-    if time:
-        if not summary:
-            partition.append(_bucket(facts, table, columns))
-        if time in columns and _too_coarse(facts):
-            columns[time] = "timestamp"
-    elif "bucket" in named and named["bucket"] in table.partition:
-        partition.append(named["bucket"])
-    partition += [column for column in table.partition if column not in partition and roles[column] in ("sub", "shard")]
-    clustering = [column for column in (time, *kept) if column and column not in partition]
-    key = f"({', '.join(partition)})"
-    lines = [*(f"  {name} {kind}" for name, kind in columns.items()), f"  PRIMARY KEY ({', '.join((key, *clustering))})"]
-    clauses = _options(facts, table, [time, *kept] if time else [], summary)
-    return f"CREATE TABLE {table.name} (\n" + ",\n".join(lines) + f"\n){clauses};"
+    partition = [column for column in table.partition if not grows(parts[column])]
+    clustering = [column for column in table.clustering if column not in partition]
+    if not design.is_aggregate:
+        device = named.get("device") or next((name for name in columns if role_of(name) == "device"), "device_id")
+        columns.setdefault(device, "text")
+        if device not in partition:
+            partition.append(device)
+            clustering = [column for column in clustering if column != device]
+    times = [column for column in table.partition if parts[column].value == "time"]
+    clustering = times + clustering
+    bucket = named.get("bucket", "") if named.get("bucket") in table.partition else ""
+    fitting = _bucket(facts, table, [parts[column] for column in partition if column in parts], bool(bucket))
+    if bucket and fitting and parts[bucket].unit_us > _SPANS[fitting]:
+        columns.pop(bucket)
+        bucket = ""
+    if not bucket and fitting and any(parts[column].value == "time" for column in clustering if column in parts):
+        bucket = fitting
+        columns.setdefault(bucket, "date" if bucket == "day" else "timestamp" if bucket == "hour" else "int")
+    partition += [bucket] * bool(bucket)
+    if _too_coarse(facts) and "time" in named:
+        columns[named["time"]] = "timestamp"
+    key = ", ".join((f"({', '.join(partition)})", *clustering))
+    lines = [f"  {name} {kind}{' static' * (name in table.static)}" for name, kind in columns.items()]
+    clauses = _options(facts, table, clustering, {column for column in clustering if _is_time(parts, column)})
+    return f"CREATE TABLE {table.name} (\n" + ",\n".join([*lines, f"  PRIMARY KEY ({key})"]) + f"\n){clauses};"
+
+
+_SPANS = {"year": 365 * DAY, "month": 28 * DAY, "day": DAY, "hour": HOUR}
+
+
+def _is_time(parts: dict[str, Part], column: str) -> bool:
+    return parts[column].value == "time" and parts[column].kind == "digits"
 
 
 def _too_coarse(facts: Facts) -> bool:
-    part = next(part for part in facts.design.fields if part.value == "time")
-    return min(kind.interval_us for kind in facts.fleet.classes) < part.unit_us and part.kind == "digits"
+    time = facts.design.time
+    return time is not None and time.kind == "digits" and min(k.interval_us for k in facts.fleet.classes) < time.unit_us
 
 
-def _bucket(facts: Facts, table: CqlTable, columns: dict[str, str]) -> str:
-    """A column for the bucket: a day, or an hour where a day is too much for one partition."""
-    design = facts.design
-    a_day = max(facts.rows_per_s(kind) for kind in facts.fleet.classes) * 86_400
-    column, kind = ("day", "date") if a_day <= LARGE_PARTITION_ROWS else ("hour", "timestamp")
-    bucket = design.bucket
-    if bucket is not None:
-        given = table.partition[
-            next(i for i, part in enumerate(design.fields[: design.partition]) if part.value == "bucket")
-        ]
-        return given if bucket.width >= (8 if column == "day" else 10) else _added(columns, column, kind)
-    return _added(columns, column, kind)
+def _bucket(facts: Facts, table: CqlTable, apart: list[Part], has_bucket: bool) -> str:
+    """The widest bucket that keeps a partition of one device small; empty: its TTL keeps it so."""
+    by_metric = facts.is_by_metric and any(part.value == "metric" for part in apart)
+    rows_per_s = max(facts.rows_per_s(kind) / (kind.metrics if by_metric else 1) for kind in facts.fleet.classes)
+    bytes_per_s = max(bytes_of_device(facts, kind) / (kind.metrics if by_metric else 1) for kind in facts.fleet.classes)
+    most_s = min(LARGE_PARTITION_ROWS / rows_per_s, LARGE_ROW_BYTES / bytes_per_s)
+    ttl_s = _ttl_s(facts, table)
+    if (ttl_s and ttl_s < most_s and not has_bucket) or (facts.design.is_aggregate and most_s > 5 * 365 * 86_400):
+        return ""
+    return next((name for name, width in _SPANS.items() if width / SECOND <= most_s), "hour")
 
 
-def _added(columns: dict[str, str], column: str, kind: str) -> str:
-    columns.setdefault(column, kind)
-    return column
-
-
-def _options(facts: Facts, table: CqlTable, clustering: list[str], summary: bool) -> str:
+def _ttl_s(facts: Facts, table: CqlTable) -> int:
     retention_us = facts.fleet.retention_us
-    ttl_s = table.ttl_s or (0 if retention_us == FOREVER or summary or not clustering else retention_us // SECOND)
+    is_history = facts.design.time is not None and not facts.design.is_aggregate
+    return table.ttl_s or (retention_us // SECOND if is_history and retention_us != FOREVER else 0)
+
+
+def _options(facts: Facts, table: CqlTable, clustering: list[str], times: set[str]) -> str:
+    ttl_s = _ttl_s(facts, table)
     options = []
     if clustering:
-        others = "".join(f", {column} {'DESC' if column in table.descending else 'ASC'}" for column in clustering[1:])
-        options.append(f"CLUSTERING ORDER BY ({clustering[0]} DESC{others})")
+        down = table.descending | times
+        options.append(f"CLUSTERING ORDER BY ({', '.join(f'{c} {_direction(c in down)}' for c in clustering)})")
     if ttl_s:
-        hours = -(-ttl_s // (3600 * _WINDOWS))
         options.append(f"default_time_to_live = {ttl_s}")
+    if ttl_s and facts.design.time is not None:
+        hours = -(-ttl_s // (3600 * _WINDOWS))
         options.append(
             "compaction = {'class': 'TimeWindowCompactionStrategy', 'compaction_window_unit': 'HOURS',"
             f" 'compaction_window_size': {hours}}}"
         )
+    options += table.others
     return " WITH " + "\n  AND ".join(options) if options else ""
+
+
+def _direction(down: bool) -> str:
+    return "DESC" if down else "ASC"

@@ -17,7 +17,9 @@ TABLET_BYTES = 10e9
 MOST_TABLETS = 2_000
 TOKEN_RANGES = 256
 _BUSY = 0.25
-"""A tablet is split when it alone takes this share of what a node should take."""
+"""A tablet is split when it alone takes this share of what a node should take,"""
+BUSY_PER_S = 1_000
+"""and at least so many rows or questions a second."""
 _MOVES = 64
 
 
@@ -27,7 +29,7 @@ class Tablets:
     def __init__(self, stored: Floats, nodes: int) -> None:
         self.nodes, self.splits = nodes, 0
         self._bytes = stored.copy()
-        wanted = int(np.clip(stored.sum() / TABLET_BYTES, nodes * 8, MOST_TABLETS))
+        wanted = int(np.clip(stored.sum() / TABLET_BYTES, nodes, MOST_TABLETS))
         filled = np.cumsum(stored)
         cuts = np.searchsorted(filled, np.arange(1, wanted) / wanted * filled[-1]) if filled[-1] else np.zeros(0, np.int64)
         self.starts = np.unique(np.concatenate([[0], cuts[cuts > 0]])).astype(np.int64)
@@ -43,13 +45,13 @@ class Tablets:
         np.add.at(marks, self.tablet_of(last) + 1, -1)
         return int((np.cumsum(marks)[:-1] > 0).sum())
 
-    def adapt(self, load: Floats, written: Floats) -> None:
+    def adapt(self, load: Floats, written: Floats, seconds: float) -> None:
         """After an interval: split what is large or busy, then move tablets by the load just seen. All by atom."""
         self._bytes += written
         total = load.sum()
         loads, sizes = np.add.reduceat(load, self.starts), np.add.reduceat(self._bytes, self.starts)
-        busy = loads > _BUSY * total / self.nodes
-        for tablet in np.flatnonzero((busy & (total > 0)) | (sizes > TABLET_BYTES))[::-1].tolist():
+        busy = (loads > _BUSY * total / self.nodes) & (loads > BUSY_PER_S * seconds)
+        for tablet in np.flatnonzero(busy | (sizes > TABLET_BYTES))[::-1].tolist():
             self._split(tablet, load if busy[tablet] else self._bytes)
         self._balance(np.add.reduceat(load, self.starts))
 
@@ -92,8 +94,8 @@ class TokenRanges(Tablets):
         self.starts[0] = 0
         self.node = np.arange(ranges) % nodes
 
-    def adapt(self, load: Floats, written: Floats) -> None:
-        del load, written
+    def adapt(self, load: Floats, written: Floats, seconds: float) -> None:
+        del load, written, seconds
 
 
 def tablets_for(design: Design, keys: np.ndarray, stored: Floats, nodes: int) -> Tablets:

@@ -29,12 +29,26 @@ _SYNONYMS: Mapping[str, str] = {
 }
 _ROLES = {word: role for role, words in _SYNONYMS.items() for word in words.split()}
 _SPANS = ("year", "month", "day", "hour", "minute")
-_ISO_SPANS = {"yyyymmdd": "day", "date": "day", "daybucket": "day", "hourbucket": "hour"}
-_CLASSIC = re.compile(r"([#/|!])")
+_ISO_SPANS = {"yyyymmdd": "day", "yyyymm": "month", "date": "day", "daybucket": "day", "hourbucket": "hour"}
+_CLASSIC = re.compile(r"([#/|!+])")
+_BACKWARDS = re.compile(r"\(?\s*(?:\w+\.)*\w*max\w*\s*-\s*\w+\s*\)?", re.IGNORECASE)
+"""`Long.MAX_VALUE - timestamp`."""
 _HASHED = re.compile(r"(?:md5|sha1|sha256|hash|murmur)\((.*)\)")
-_SUMMARIES = "agg aggregate aggregates fleet total totals sum rollup hourly daily 1min minutely stats summary by"
+_SUMMARIES = "agg aggregate aggregates totals rollup rollups hourly daily monthly 1min 1h 1d minutely summary summaries"
 AGGREGATES = frozenset(_SUMMARIES.split())
 """A word among these in a literal or a table's name: rows are summaries, few and slow, not the reports of devices."""
+
+
+WEAK = frozenset(["id", "uuid", "key", "channel", "name", "at"])
+"""These give way to a column whose name says more."""
+_ENDS = {
+    **dict.fromkeys(("time", "ts", "timestamp", "at"), "time"),
+    **dict.fromkeys(("type", "kind", "class", "category"), "type"),
+    **dict.fromkeys(("date", "day", "hour", "week", "month", "year", "bucket", "yyyymm", "yyyymmdd"), "bucket"),
+    **dict.fromkeys(("region", "country", "city", "site"), "location"),
+}
+_FIXED = frozenset(["raw", "data", "v1", "v2", "log", "logs", "events", "readings", "latest", "shard", "m"])
+"""Words that are meant as they stand."""
 
 
 def plain(word: str) -> str:
@@ -46,21 +60,34 @@ def role_of(word: str) -> str:
     """What a word stands for; empty: it is not known."""
     name = plain(word)
     short = re.sub(r"(id|name|utc|us|ms)$", "", name)
-    return _ROLES.get(name) or _ROLES.get(short, "")
+    end = re.split(r"[^a-z0-9]+|(?<=[a-z])(?=[A-Z])", word)[-1].lower()
+    return _ROLES.get(name) or _ROLES.get(short) or _ENDS.get(end, "")
 
 
 def span_of(word: str) -> str:
-    """`day` for day, yyyymmdd, day_bucket; empty: the word does not tell."""
+    """`day` for day, yyyymmdd, day_bucket; a week counts as a month; empty: the word does not tell."""
     name = plain(word)
-    return _ISO_SPANS.get(name) or next((span for span in _SPANS if span in name), "")
+    return _ISO_SPANS.get(name) or next((span for span in _SPANS if span in name), "month" if "week" in name else "")
 
 
 def is_aggregate(text: str) -> bool:
     return any(word in AGGREGATES for word in re.split(r"[^a-z0-9]+", text.lower()))
 
 
+def read_as_fixed(text: str) -> list[str]:
+    """Words of a key that are read as fixed text, though they may be meant as names of something."""
+    words = (word.strip() for word in re.split(r"[#/|!+,:{}]", text))
+    return [
+        word for word in words if len(word) > 2 and word.isidentifier() and not is_aggregate(word) and word not in _FIXED
+    ]
+
+
 def as_template(notation: str) -> str:
     """The template that a key in classic notation means."""
+    if notation.startswith("[") and notation.endswith("]"):
+        notation = notation[1:-1].replace("][", "#")
+    notation = re.sub(r":(?=[a-z_]{4,})(?!unpadded)", "#", notation)  # device_id:timestamp; an option is short
+    notation = _BACKWARDS.sub("reversed:13", notation)
     return "".join(piece if i % 2 else _field(piece.strip()) for i, piece in enumerate(_CLASSIC.split(notation)))
 
 

@@ -39,8 +39,8 @@ class Scan:
     """Nothing but literals fixes where the ranges begin: all rows are read."""
     fixed: frozenset[str]
     """The values that all rows in the ranges share; `time` and `bucket` if the span bounds them."""
-    newest_first: bool
-    """The first row of a range is the newest one: `latest` reads one row, not the range."""
+    newest_at_end: bool
+    """The newest row is the first or the last of a range: `latest` reads one row, forwards or backwards, not the range."""
 
 
 def scan_for(spec: KeySpec, question: Question, bucket_us: int = HOUR) -> Scan:
@@ -55,11 +55,13 @@ def scan_for(spec: KeySpec, question: Question, bucket_us: int = HOUR) -> Scan:
             continue
         if part.value == "time" and part.kind != "date":
             if question.latest or (part.kind == "digits" and not part.width):
-                return _scan([(p, p + _BEHIND_ALL) for p in bound], fixed, newest_first=part.descending and was_bound)
+                return _scan(
+                    [(p, p + _BEHIND_ALL) for p in bound],
+                    fixed,
+                    newest_at_end=was_bound and (part.width > 0 or part.kind != "digits"),
+                )
             first, last = _times(part, question.span)
-            return _scan(
-                [(p + first, p + last + _BEHIND_ALL) for p in prefixes], {*fixed, "time"}, newest_first=part.descending
-            )
+            return _scan([(p + first, p + last + _BEHIND_ALL) for p in prefixes], {*fixed, "time"}, newest_at_end=True)
         choices = list(_choices(spec, part, question, bucket_us, MOST_RANGES // len(prefixes)))
         if not choices:
             break
@@ -76,8 +78,8 @@ def scan_for(spec: KeySpec, question: Question, bucket_us: int = HOUR) -> Scan:
     return _scan([(prefix, prefix + _BEHIND_ALL) for prefix in bound], fixed)
 
 
-def _scan(ranges: list[tuple[bytes, bytes]], fixed: set[str], *, newest_first: bool = False) -> Scan:
-    return Scan(tuple(sorted(ranges)), not fixed, frozenset(fixed), newest_first)
+def _scan(ranges: list[tuple[bytes, bytes]], fixed: set[str], *, newest_at_end: bool = False) -> Scan:
+    return Scan(tuple(sorted(ranges)), not fixed, frozenset(fixed), newest_at_end)
 
 
 def shard_of(device: str, width: int) -> int:

@@ -77,7 +77,7 @@ def parts_of(template: str) -> tuple[Part, ...]:
             parts.append(literal(piece))
     values = [part.value for part in parts if part.kind not in UNVALUED]
     if not values and not any(part.kind == "hash" for part in parts):
-        raise ValueError("it has no field, so all rows would have one key")
+        raise ValueError("it has no field, so all rows would have one key: name some, as {device}, {time:ms}, {bucket:day}")
     if again := [value for value in values if values.count(value) > 1]:
         raise ValueError(f"{again[0]} stands in it twice")
     if any(part.kind == "salt" and part.width < WHOLE_SALT for part in parts) and not entity_of(values):
