@@ -1,7 +1,7 @@
 """Chromium, the system's package, driven by Playwright: a browser for the pages that we write.
 
 Rule 1: it has no network but loopback and files. A page that asks for anything else is told of in `Visit.requests`.
-Rule 2: a browser is not a server: it is started for a test session and ends with it.
+Rule 2: a browser is not a server: it is started for a module of tests and ends with it.
 """
 
 from __future__ import annotations

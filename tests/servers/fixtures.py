@@ -61,9 +61,9 @@ def mosquitto() -> Iterator[Mosquitto]:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Chromium]:
-    """Chromium: `with browser.visit(address) as visit`."""
+    """Chromium: `with browser.visit(address) as visit`. Of a module: while it is open an event loop runs in this thread."""
     had(fetch_chromium)
     with chromium() as started:
         yield started
