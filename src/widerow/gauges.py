@@ -1,7 +1,7 @@
 """Figures that are read, not counted: brought up to date when somebody asks for metrics.
 
 Metrics are wanted most when something stands still. So what the store must be asked for is read by a thread of its own, and
-if that takes long the figures are those of the last time.
+if that takes long the figures are those of the last time. It reads it now and then anyway, for the figures of the last hour.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from widerow.rollup.pyramid import Pyramid
 
 PATIENCE_S = 1.0
 """How long the store may take before figures are given out that are older."""
+_EVERY_S = 15.0
 
 
 class Gauges:
@@ -41,7 +42,7 @@ class Gauges:
         self._counters, self._memory, self._trouble = counters, memory, trouble
         self._read = threading.Condition()
         self._reads = self._begun = 0
-        self._reader = Recurring("gauges", self._look, None, failing="how rollups stand could not be read")
+        self._reader = Recurring("gauges", self._look, _EVERY_S, at_once=True, failing="how rollups stand could not be read")
 
     def start(self) -> None:
         self._reader.start()

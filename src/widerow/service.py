@@ -47,7 +47,10 @@ from widerow.model.store_clock import StoreClock
 from widerow.model.tenant import Tenant
 from widerow.model.times import DAY, MINUTE, MS, SECOND, Clock, SystemClock, TimeSpan
 from widerow.ops.counters import Counters
+from widerow.ops.hour import LastHour
 from widerow.ops.keyspace import EVERY_S, KeySpace
+from widerow.ops.rates import EVERY_S as SAMPLED_EVERY_S
+from widerow.ops.rates import Rates
 from widerow.ops.recurring import Recurring
 from widerow.pipeline.adapting import Adapting, looks_every_s
 from widerow.pipeline.dead_letters import DeadLetters
@@ -121,6 +124,10 @@ class Service:
     """Of a process that writes to the store: what lets buckets follow what devices send."""
     folding: Recurring = field(init=False)
     """Counts what `key_space` has sampled."""
+    rates: Rates = field(init=False)
+    hour: LastHour = field(init=False)
+    sampling: Recurring = field(init=False)
+    """Samples what `counters` count, for `rates` and `hour`."""
     gauges: Gauges = field(init=False)
     house: Housekeeping = field(init=False)
     backups: Backups = field(init=False)
@@ -135,6 +142,9 @@ class Service:
             EVERY_S,
             failing="the samples of keys were not counted",
         )
+        self.rates = Rates(self.counters)
+        self.hour = LastHour(self.rates.latest()[1], self.started_us)
+        self.sampling = Recurring("figures", self._sample, SAMPLED_EVERY_S, failing="the counters were not sampled")
         self.gauges = Gauges(
             self.engine,
             self.pipeline,
@@ -321,6 +331,7 @@ class Service:
             service.house.start()
             service.gauges.start()
             service.folding.start()
+            service.sampling.start()
             pyramid.start()
             admission.start()
             usage.start()
@@ -345,6 +356,7 @@ class Service:
             last_first.callback(self.pipeline.close)
             if self.adapting:
                 last_first.callback(self.adapting.stop)
+            last_first.callback(self.sampling.stop)
             last_first.callback(self.folding.stop)
             last_first.callback(self.gauges.stop)
             last_first.callback(self.house.stop)
@@ -440,6 +452,9 @@ class Service:
             if self.clock.version_us() > marked_us:
                 return
             threading.Event().wait(0.0005)
+
+    def _sample(self) -> None:
+        self.hour.fold(self.rates.sample(), self.clock.now_us(), {})
 
     def trouble(self) -> str:
         """Why a process that takes reports takes none now; empty if it does."""

@@ -24,9 +24,9 @@ from widerow.model.errors import (
     Unsupported,
 )
 from widerow.ops.counters import Counters
+from widerow.ops.rates import KEPT_SAMPLES, Rates
 from widerow.server.call import Param, Query, negotiate
 from widerow.server.failures import MethodNotAllowed, NotAcceptable, PreconditionFailed, failure, influx
-from widerow.server.rates import KEPT_SAMPLES, Rates
 
 KNOWN = {p.name: p for p in (Param(name="limit", doc="."), Param(name="tag", doc=".", repeats=True))}
 

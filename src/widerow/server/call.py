@@ -31,7 +31,6 @@ from widerow.query.budget import Budget
 from widerow.server.auth import Auth, Caller
 from widerow.server.failures import NotAcceptable
 from widerow.server.intake import Limit
-from widerow.server.rates import Rates
 from widerow.server.schemas import columns_of
 from widerow.service import Service
 
@@ -82,7 +81,6 @@ class Front:
     """What all requests of a process share."""
 
     service: Service
-    rates: Rates
     owner: str = "local socket"
     """Who asks without a token, for the audit log."""
     stopping: bool = False

@@ -18,7 +18,6 @@ from starlette.types import Message, Scope
 
 from widerow.server.app import App
 from widerow.server.call import Front
-from widerow.server.rates import Rates
 from widerow.service import Service
 
 
@@ -26,7 +25,7 @@ class InsideTransport(httpx.BaseTransport):
     """What `httpx.Client` takes for a connection. Safe to share between threads. The service stays its owner's to close."""
 
     def __init__(self, service: Service) -> None:
-        self._app = App(Front(service, Rates(service.counters), "in process"), local=True)
+        self._app = App(Front(service, "in process"), local=True)
         self._loop = uvloop.new_event_loop()
         self._lock, self._closed = threading.Lock(), False
         self._thread = threading.Thread(target=self._loop.run_forever, name="inside")

@@ -30,7 +30,6 @@ from widerow.model.errors import ConfigError
 from widerow.server.app import App
 from widerow.server.call import Front
 from widerow.server.connection import Connection, Door, connection_class
-from widerow.server.rates import Rates
 from widerow.server.routes import ROUTES
 from widerow.server.table import Route
 from widerow.service import Service
@@ -45,7 +44,6 @@ SECURITY_HEADERS = [
     ("Referrer-Policy", "no-referrer"),
 ]
 _TICK_S = 0.05
-_SAMPLE_S = 1.0
 
 
 def serve(
@@ -82,7 +80,7 @@ def serve(
             else f"unix:{socket_path}"
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            front = Front(service, Rates(service.counters), owner, troubles=troubles, strains=strains)
+            front = Front(service, owner, troubles=troubles, strains=strains)
             apps = [App(front, local=local, routes=routes) for _, local in listeners]
             runner.run(_serve(front, apps, listeners, address, on_ready or (lambda _: None), stop or threading.Event()))
     finally:
@@ -165,7 +163,7 @@ async def _serve(
         for server in servers:
             await server.listening.wait()
         on_ready(address)
-        await _until(stop, tasks, front.rates)
+        await _until(stop, tasks)
     finally:
         front.stopping = True
         for server in servers:
@@ -175,15 +173,10 @@ async def _serve(
             app.close()
 
 
-async def _until(stop: threading.Event, tasks: list[asyncio.Task[None]], rates: Rates) -> None:
-    """Wait for the event, which any thread or a signal may set, and take a sample now and then."""
-    loop = asyncio.get_running_loop()
-    due_s = loop.time() + _SAMPLE_S
-    while not stop.is_set() and not any(task.done() for task in tasks):
+async def _until(stop: threading.Event, tasks: list[asyncio.Task[None]]) -> None:
+    """Wait for the event, which any thread or a signal may set."""
+    while not stop.is_set() and not any(task.done() for task in tasks):  # noqa: ASYNC110 - no event of the loop's own
         await asyncio.sleep(_TICK_S)
-        if loop.time() >= due_s:
-            rates.sample()
-            due_s = loop.time() + _SAMPLE_S
 
 
 class _Server(uvicorn.Server):

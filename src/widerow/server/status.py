@@ -8,9 +8,9 @@ from widerow import __version__
 from widerow.model.errors import WiderowError
 from widerow.model.tenant import Tenant
 from widerow.model.times import SECOND, format_time
+from widerow.ops.figures import Sample
 from widerow.rollup.guard import standing
 from widerow.server.call import Answer, Call, json_answer
-from widerow.server.rates import Sample
 
 MOST_TENANTS = 1_000
 """Tenants that a status lists, the busiest first."""
@@ -65,7 +65,7 @@ def exposition(call: Call) -> Answer:
 def status(call: Call) -> Answer:
     """Rates and counts: of the token's tenant, or of all with those of the store."""
     service = call.service
-    before, now = call.front.rates.span()
+    before, now = service.rates.span()
     name = call.tenant_name()
     tenants = list(service.catalog.tenants.list()) if name is None else [call.tenant()]
     shown = [_figures(tenant, before, now) for tenant in tenants]
