@@ -15,13 +15,15 @@ INSTALL := $(PIP) install --quiet --no-compile
 FETCHED = $${WIDEROW_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/widerow}
 # More files at a time than cores: tests wait, for servers and for processes.
 SIDE_BY_SIDE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# What the dashboard takes from npm: charts. Node.js comes from PyPI and is needed here only, never by users.
+ASSETS := src/widerow/server/ui/packages/uPlot.esm.js
 CACHES := .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache site build dist bench/results
 
 # Without __pycache__ each of the hundreds of processes that tests start would compile the whole package again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run servers test test-rest test-all test-cluster test-year check format bench storm neighbour backup-drill clock crash foul crash-rollups crash-pipeline frozen mad-sensor fuzz dist lock clean
+.PHONY: help setup run assets servers test test-rest test-all test-cluster test-year check format bench storm neighbour backup-drill clock crash foul crash-rollups crash-pipeline frozen mad-sensor fuzz dist lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,9 +31,12 @@ help: ## List the targets
 	@echo "  Variables: PYTHON=$(PYTHON)  PORT=$(PORT)  DATA=$(DATA)  N= (how many)  ARGS= (passed on)"
 
 setup: $(VENV)/.run ## Make .venv with everything the other targets need
-	@$(MAKE) --no-print-directory --question $(VENV)/.dev $(VENV)/.warm || $(MAKE) --no-print-directory --jobs=2 $(VENV)/.dev $(VENV)/.warm
+	@$(MAKE) --no-print-directory --question $(VENV)/.dev $(ASSETS) $(VENV)/.warm || \
+		$(MAKE) --no-print-directory --jobs=2 $(VENV)/.dev $(ASSETS) $(VENV)/.warm
 
-run: $(VENV)/.run $(VENV)/.warm ## Start the demo: a server and a simulated fleet (PORT=, DATA=)
+assets: $(ASSETS) ## Put the packages of the dashboard beside its page (setup, run and dist do)
+
+run: $(VENV)/.run $(ASSETS) $(VENV)/.warm ## Start the demo: a server and a simulated fleet (PORT=, DATA=)
 	env PYTHONPATH=src $(BIN)/python -m widerow.cli.main demo --port $(PORT) --data $(DATA) $(ARGS)
 
 servers: setup ## Start Cassandra, a Bigtable emulator, Kafka and mosquitto to try things on (ARGS=kafka for one)
@@ -114,7 +119,7 @@ mad-sensor: setup real-servers ## Let one device among 10,000 send 1,000 reports
 fuzz: setup ## Feed N hostile inputs to each decoder
 	$(BIN)/python -m tests.fuzz.run --count $(or $(N),1000000) $(ARGS)
 
-dist: setup ## Build the wheel, install it into an empty environment and run it there
+dist: setup assets ## Build the wheel, install it into an empty environment and run it there
 	rm -rf dist
 	$(BIN)/python -m build --wheel --no-isolation
 	$(BIN)/python tools/try_wheel.py dist/*.whl
@@ -143,6 +148,11 @@ $(VENV)/.dev: requirements/dev.lock pyproject.toml | $(VENV)/.run
 	$(INSTALL) --require-hashes -r $<
 	$(INSTALL) --no-deps --no-build-isolation --editable .
 	touch $@
+
+$(ASSETS): tools/assets/package-lock.json requirements/assets.lock | $(VENV)/.run
+	$(INSTALL) --require-hashes -r requirements/assets.lock
+	$(BIN)/python tools/assets.py
+	@touch $@
 
 # The kernels are compiled once, and again when their sources change: no request and no test waits for a compiler.
 $(VENV)/.warm: $(SOURCES) | $(VENV)/.run

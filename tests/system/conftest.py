@@ -92,7 +92,7 @@ def config_at(folder: Path) -> Config:
 
 ENGINES = ("memory", "rocksdb", "cassandra", "bigtable")
 
-ABOUT_HTTP = ("test_frames", "test_http_bad_input", "test_http_influx", "test_http_security")
+ABOUT_HTTP = ("test_frames", "test_http_bad_input", "test_http_influx", "test_http_page", "test_http_security")
 """Tests of what happens before a store is asked: they run on one engine."""
 
 

@@ -11,8 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from base64 import b64encode
-from hashlib import sha256
 from pathlib import Path
 
 import httpx
@@ -43,17 +41,6 @@ def test_every_answer_carries_timing_and_security_headers(site: Site) -> None:
         assert answer.headers["X-Frame-Options"] == "DENY"
         assert answer.headers["Referrer-Policy"] == "no-referrer"
         assert "server" not in answer.headers
-
-
-def test_the_page_runs_its_own_script_and_nothing_else(site: Site) -> None:
-    answer = site.client(None).get("/")
-    policy = answer.headers["Content-Security-Policy"]
-    assert answer.headers["Content-Type"].startswith("text/html")
-    for tag in ("script", "style"):
-        (inline,) = re.findall(rf"<{tag}>(.*?)</{tag}>", answer.text, re.DOTALL)
-        assert f"{tag}-src 'sha256-{b64encode(sha256(inline.encode()).digest()).decode()}'" in policy
-    assert "default-src 'none'" in policy
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|https?://|\son\w+=", answer.text)
 
 
 def test_a_process_that_works_is_live_and_ready(site: Site) -> None:

@@ -85,8 +85,9 @@ EXAMPLES = {
     "GET /health/ready": Example("/health/ready"),
     "GET /openapi.json": Example("/openapi.json"),
     "GET /": Example("/"),
+    "GET /ui/{file}": Example("/ui/main.js"),
 }
-PUBLIC = {"GET /ping", "GET /health/live", "GET /health/ready", "GET /openapi.json", "GET /"}
+PUBLIC = {"GET /ping", "GET /health/live", "GET /health/ready", "GET /openapi.json", "GET /", "GET /ui/{file}"}
 LOCAL = {"POST /v1/admin/backup"}
 """Those that no token is good for: over the local socket alone."""
 GUARDED = [route for route in ROUTES if route.roles is not None]

@@ -40,11 +40,13 @@ _NO_ROUTE = "none"
 _STOPPING = "the server is stopping: send this again to another, or later"
 _KEPT_HEADERS = (
     "accept",
+    "accept-encoding",
     "authorization",
     "content-encoding",
     "content-length",
     "content-type",
     "if-match",
+    "if-none-match",
     "widerow-command",
 )
 
@@ -117,7 +119,9 @@ class App:
             response.raw_headers = list(failed.headers)
         seconds = perf_counter() - started
         self._tally.answered(route.id if route else _NO_ROUTE, response.status_code, seconds)
-        response.raw_headers += [timing(seconds), (b"cache-control", b"no-store")]
+        response.raw_headers.append(timing(seconds))
+        if "cache-control" not in response.headers:
+            response.raw_headers.append((b"cache-control", b"no-store"))
         await response(scope, receive, send)
 
     async def _answer(self, route: Route, scope: Scope, receive: Receive) -> Answer:

@@ -164,7 +164,7 @@ class Call:
     path: Mapping[str, str]
     query: Query
     headers: Mapping[str, str]
-    """`if-match`, `content-type`, `content-encoding` and `widerow-command`, where they were sent."""
+    """Those that a route may look at (`server.app`), where they were sent."""
     body: bytes
     limit: Limit
     """Of its body."""

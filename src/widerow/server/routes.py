@@ -8,9 +8,9 @@ from __future__ import annotations
 from widerow.codec.answer import JSON
 from widerow.server import status
 from widerow.server.auth import READERS, SCRAPERS
-from widerow.server.call import Answer, Call, json_answer
+from widerow.server.call import Answer, Call, Param, json_answer
 from widerow.server.openapi import document
-from widerow.server.page import page
+from widerow.server.page import page, page_file
 from widerow.server.parameters import TENANT
 from widerow.server.replies import json_form
 from widerow.server.routes_catalog import ADMINISTRATION, DESCRIPTIONS
@@ -100,6 +100,19 @@ PROCESS: tuple[Route, ...] = (
         summary="The dashboard",
         replies={200: Reply(doc="A page for people.", forms={"text/html": TEXT})},
         offers=("text/html",),
+        quick=True,
+    ),
+    Route(
+        method="GET",
+        path="/ui/{file}",
+        handler=page_file,
+        roles=None,
+        group="Process",
+        summary="A script or style of the dashboard",
+        parameters=(Param(name="file", doc="Its name.", place="path"),),
+        replies={200: Reply(doc="The file.", forms={"text/javascript": TEXT, "text/css": TEXT})},
+        errors=(404,),
+        offers=WHATEVER_IS_ACCEPTED,
         quick=True,
     ),
 )

@@ -1,0 +1,144 @@
+// What is wrong or has changed now, in one line; then how the fleet and the process do, each with its last hour.
+
+import { chart, spark } from "./chart.js";
+import { bar, dot, fill, h, state, table, text, unit } from "./dom.js";
+import { bytes, duration, number, percent, seconds, when } from "./format.js";
+import { to } from "./place.js";
+
+const FIGURES = [
+  { name: "ingestion_rate", label: "Reports", shown: (v) => [number(v), "/s"], note: (o) => note(o.figures.metrics_rate, (v) => `${number(v)} metrics/s`) },
+  { name: "ingestion_latency_p99", label: "Acknowledged, p99", shown: seconds, note: (o) => note(o.figures.ingestion_latency_p99, () => (o.figures.ingestion_latency_p99.limit ? `alert at ${duration(o.figures.ingestion_latency_p99.limit)}` : "")) },
+  { name: "devices_online", label: "Online", shown: (v, o) => [number(v), `of ${number(o.devices.total)}`], note: (o) => (o.devices.stale ? { text: `${number(o.devices.stale)} silent`, kind: "warn" } : { text: "" }) },
+  { name: "quota_rejections", label: "Refused by limits", shown: (v) => [percent(v), "%"], note: (o) => ({ text: o.refusals.slice(0, 2).map((one) => one.code).join(", ") || "nothing refused" }) },
+  { name: "hot_partitions", label: "Hot partitions", shown: (v) => [number(v), ""], note: (o) => (o.figures.hot_partitions?.now ? { text: "a device sends too much", kind: "bad" } : { text: "" }) },
+  { name: "backpressure_events", label: "Backpressure", shown: (v) => [number(v), "/min"], note: (o) => note(o.figures.pending_compactions, (v) => `${number(v)} compactions wait`) },
+];
+const STAGES = { decode: "Decode", admit: "Check and admit", commit: "Commit", sync: "Sync to disk", rollup: "Roll up", mqtt: "MQTT", kafka: "Kafka" };
+const STATES = { ok: "ok", slow: "slow", failed: "failed", unused: "not used" };
+
+function note(figure, words) {
+  return { text: figure && figure.now !== null ? words(figure.now) : "" };
+}
+
+export function show(root, context) {
+  const say = h("div", { class: "say", "aria-live": "polite" }), stats = h("div", { class: "stats" });
+  const left = h("div"), right = h("div");
+  fill(root, say, stats, h("div", { class: "grid" }, left, right));
+  const rate = part(left, "Ingestion", "reports a second"), p99 = part(left, "Acknowledged within", "99th percentile, ms"), refused = part(left, "Refused", "reports a minute, by reason");
+  const charts = [
+    chart(rate, { height: 150, label: "Reports a second", sync: "overview" }),
+    chart(p99, { height: 120, label: "Time to acknowledge, 99th percentile", sync: "overview" }),
+    chart(refused, { height: 110, label: "Refused reports", sync: "overview" }),
+  ];
+  const places = Object.fromEntries(["alerts", "stages", "tenants", "store"].map((name) => [name, h("div", { class: "block" })]));
+  right.append(...Object.values(places));
+  const memory = new Map();
+
+  function live(overview) {
+    headline(say, overview);
+    figures(stats, overview, memory);
+    draw(charts, overview, [rate, p99, refused]);
+    once(memory, "alerts", overview.alerts, () => alerts(places.alerts, overview));
+    once(memory, "stages", overview.stages, () => stages(places.stages, overview));
+    once(memory, "tenants", [overview.tenants, overview.scope], () => tenants(places.tenants, overview, context));
+    once(memory, "store", overview.store, () => store(places.store, overview));
+  }
+  return { live, stop: () => charts.forEach((one) => one.destroy()) };
+}
+
+/** Draw a part only when what it shows has changed. */
+function once(memory, name, data, act) {
+  const now = JSON.stringify(data ?? null);
+  if (memory.get(name) !== now) { memory.set(name, now); act(); }
+}
+
+function part(side, title, small) {
+  const block = h("div", { class: "block" }, h("h2", null, title, " ", h("small", null, small)));
+  side.append(block);
+  return block;
+}
+
+function headline(say, overview) {
+  const issues = overview.headline ?? [];
+  const key = JSON.stringify(issues);
+  if (say.dataset.key === key) return;
+  say.dataset.key = key;
+  const title = issues.length === 0 ? "All is well" : issues.length === 1 ? "One thing needs attention" : `${issues.length} things need attention`;
+  fill(say, h("h1", null, title),
+    issues.length ? issues.map((issue) => h("span", { class: `issue ${issue.severity}` }, h("a", { href: address(issue) }, issue.text), issue.since ? h("span", { class: "dim" }, ` since ${when(issue.since)}`) : null))
+      : h("span", { class: "dim" }, "No alert fires, no stage is slow, nothing is hot."));
+}
+
+function address(issue) {
+  const chosen = issue.tenant ? { tenant: issue.tenant } : {};
+  return issue.device ? to("device", [issue.device], chosen) : to(issue.view === "tenant" ? "tenants" : issue.view === "device" ? "devices" : issue.view || "alerts", [], chosen);
+}
+
+function figures(stats, overview, memory) {
+  const wanted = FIGURES.filter((figure) => overview.figures[figure.name]);
+  once(memory, "figures", wanted.map((figure) => figure.name), () => fill(stats, wanted.map((figure) => {
+    const value = h("strong", { "data-figure": figure.name }), line = h("div"), words = h("em");
+    memory.set(figure.name, { value, line, words });
+    return h("div", { class: "stat" }, h("span", null, figure.label), value, line, words);
+  })));
+  for (const figure of wanted) {
+    const parts = memory.get(figure.name), data = overview.figures[figure.name];
+    const [value, name] = figure.shown(data.now, overview), told = figure.note(overview);
+    once(memory, `${figure.name}=`, [value, name], () => fill(parts.value, value, unit(name)));
+    once(memory, `${figure.name}~`, data.minutes, () => fill(parts.line, spark(data.minutes, figure.name === "hot_partitions" && data.now ? "--bad" : "--c1")));
+    text(parts.words, told.text);
+    parts.words.className = told.kind ?? "";
+  }
+}
+
+function draw(charts, overview, blocks) {
+  const times = overview.minutes.map((time) => Date.parse(time));
+  const span = { times, from: times[0], to: times.at(-1) };
+  const { ingestion_rate: rate, ingestion_latency_p99: p99 } = overview.figures;
+  charts[0].draw({ ...span, zero: true, series: [{ label: "reports", values: rate.minutes, colour: "--c1", unit: "/s", fill: true }] });
+  blocks[1].hidden = !p99;
+  if (p99) {
+    charts[1].draw({ ...span, zero: true, limit: p99.limit ? p99.limit * 1000 : null,
+      series: [{ label: "p99", values: p99.minutes.map((value) => (value === null ? null : value * 1000)), colour: "--c1", unit: "ms" }] });
+  }
+  blocks[2].hidden = overview.refusals.length === 0;
+  if (overview.refusals.length) {
+    charts[2].draw({ ...span, zero: true, series: overview.refusals.slice(0, 4).map((one, i) => ({ label: one.code, values: one.minutes, colour: `--c${[2, 4, 3, 5][i]}` })) });
+  }
+}
+
+function alerts(place, overview) {
+  const shown = (overview.alerts ?? []).slice(0, 8);
+  fill(place, h("h2", null, "Alerts"), shown.length
+    ? table([
+      { label: "alert", cell: (a) => [dot(a.silenced ? "" : a.state === "firing" ? a.severity : "pending"), h("a", { href: to("alerts", [a.id]) }, a.name), " ", h("span", { class: "dim" }, a.device || a.tenant || "")] },
+      { label: "state", number: true, cell: (a) => h("span", { class: "dim" }, `${a.silenced ? "silenced" : a.state} since ${when(a.since)}`) },
+    ], shown)
+    : state("empty", "No alert fires."));
+}
+
+function stages(place, overview) {
+  fill(place, h("h2", null, "Stages"), table([
+    { label: "stage", cell: (one) => [dot(one.state === "unused" ? "" : one.state), STAGES[one.name] ?? one.name, one.state === "ok" || one.state === "unused" ? null : h("span", { class: "dim" }, ` ${STATES[one.state]}`)] },
+    { label: "now", number: true, cell: (one) => (one.state === "unused" ? h("span", { class: "dim" }, "not used") : one.detail || (one.value === null || one.value === undefined ? "" : duration(one.value))) },
+  ], overview.stages ?? []));
+}
+
+function tenants(place, overview, context) {
+  if (overview.scope !== "all") { fill(place); return; }
+  fill(place, h("h2", null, "Tenants ", h("small", null, "busiest first, with their share of the quota")), table([
+    { label: "tenant", cell: (one) => h("a", { href: to("overview", [], { tenant: one.name }) }, one.display_name || one.name) },
+    { label: "refused", number: true, cell: (one) => (one.refused_per_s > 0 ? h("span", { class: "bad" }, `${number(one.refused_per_s)} /s`) : "") },
+    { label: "reports", number: true, cell: (one) => [number(one.reports_per_s), unit("/s"), one.share === null ? null : bar(one.share)] },
+  ], (overview.tenants ?? []).slice(0, 8)));
+  void context;
+}
+
+function store(place, overview) {
+  const known = overview.store;
+  if (!known) { fill(place); return; }
+  fill(place, h("h2", null, "Store"), table([
+    { label: "what", cell: (row) => row[0] }, { label: "value", number: true, cell: (row) => row[1] },
+  ], [["On disk", bytes(known.disk_bytes)], ["In memory", bytes(known.memory_bytes)],
+    ["Pending compactions", number(overview.figures.pending_compactions?.now)], ["Started", when(overview.started)]]));
+}
