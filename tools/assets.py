@@ -31,7 +31,7 @@ def main() -> None:
         ["ci", *options], return_completed_process=True, cwd=PACKAGES, capture_output=True, text=True, timeout=FETCH_S
     )
     if done.returncode:
-        sys.exit(f"the packages of the dashboard could not be fetched:\n{done.stderr or done.stdout}")
+        sys.exit("\n".join(("the packages of the dashboard could not be fetched:", str(done.stderr or done.stdout))))
     TARGET.mkdir(parents=True, exist_ok=True)
     for source, name in WANTED.items():
         shutil.copyfile(PACKAGES / "node_modules" / source, TARGET / name)
