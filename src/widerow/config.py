@@ -354,6 +354,43 @@ class Audit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Alerts:
+    enabled: int = _setting(1, "0: nothing is watched. Alerts and rules stay as they are.", low=0, high=1)
+    rules: str = _setting("", "TOML file with rules and webhooks of the operator; none: those set over HTTP alone.")
+    every_s: int = _setting(10, "How often the process looks at its own figures.", low=1, high=60)
+    window_s: int = _setting(300, "The built-in alerts judge figures over this time.", low=1, high=3600)
+    for_s: int = _setting(60, "A built-in alert fires when its figure has been bad for this long.", low=0, high=86_400)
+    baseline_s: int = _setting(
+        3600, "`ingestion_rate` is compared with the mean rate over this time before its window.", low=2, high=86_400
+    )
+    rate_percent: int = _setting(50, "`ingestion_rate` is bad below this part of its baseline.", low=1, high=99)
+    rate_from_per_s: int = _setting(
+        1, "`ingestion_rate` is not judged while its baseline is lower, in reports a second.", low=0, high=1_000_000_000
+    )
+    latency_ms: int = _setting(50, "`ingestion_latency_p99` is bad above this.", low=1, high=600_000)
+    batch_size: int = _setting(20, "`batch_size_avg` is bad below this many reports a commit.", low=1, high=1_000_000)
+    batch_from_per_s: int = _setting(
+        1000, "`batch_size_avg` is not judged at fewer reports a second.", low=0, high=1_000_000_000
+    )
+    quota_percent: float = _setting(1.0, "`quota_rejections` is bad above this part of all reports.", low=0, high=100)
+    compactions: int = _setting(4, "`pending_compactions` is bad above this number, if it grows.", low=0, high=1_000_000)
+    late_s: int = _setting(
+        120, "A minute of a device that closes later than this after its time raises no alert.", low=1, high=3600
+    )
+    process: str = _setting(
+        "{host}",
+        "Name of this process in its built-in alerts, on a store that processes share. `{host}` in it stands for the host's "
+        "name. Each process needs its own.",
+    )
+    keep_days: int = _setting(90, "How long the history of alerts is kept.", low=1, high=365)
+    webhooks: tuple[str, ...] = _setting((), "Webhooks of the operator that are told of the built-in alerts, by name.")
+    webhook_networks: tuple[str, ...] = _setting(
+        (),
+        "Networks such as `10.1.0.0/16` or `127.0.0.1/32` where webhooks may be, though they are not public addresses.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mqtt:
     url: str = _setting("", "The broker: `mqtt://[USER@]HOST[:1883]`, or `mqtts://` for TLS. Empty: none.")
     username: str = _setting("", "User name, if the broker asks for one and the URL has none.")
@@ -457,6 +494,7 @@ class Config:
     line: Line = field(default_factory=Line)
     dead_letters: DeadLetters = field(default_factory=DeadLetters)
     audit: Audit = field(default_factory=Audit)
+    alerts: Alerts = field(default_factory=Alerts)
     mqtt: Mqtt = field(default_factory=Mqtt)
     usage: Usage = field(default_factory=Usage)
     prices: Prices = field(default_factory=Prices)

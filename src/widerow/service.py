@@ -21,6 +21,7 @@ from widerow.admit.hot import HotDevices
 from widerow.admit.pressure import Pressure
 from widerow.admit.question_slots import QuestionSlots
 from widerow.admit.shares import Shares
+from widerow.alerts.alerts import Alerts
 from widerow.backup.running import Backups
 from widerow.catalog import lease as leases
 from widerow.catalog.audit import Audit
@@ -62,6 +63,7 @@ from widerow.query.queries import Queries
 from widerow.rollup.pyramid import Pyramid
 from widerow.rollup.roll import Rolled
 from widerow.settings import (
+    alert_settings,
     dead_letter_settings,
     heat_settings,
     hot_settings,
@@ -116,6 +118,7 @@ class Service:
     """Which requests are worked on."""
     hot: HotDevices
     key_space: KeySpace
+    alerts: Alerts
     clock_guard: ClockGuard | None = None
     """Of an embedded store."""
     keeper: Keeper | None = None
@@ -317,6 +320,7 @@ class Service:
                 slots,
                 hot,
                 key_space,
+                Alerts(engine, clock, counters, alert_settings(config)),
                 guard,
                 keeper,
             )
@@ -338,6 +342,8 @@ class Service:
             storage.start()
             if judges:
                 hot.start()
+            if config.alerts.enabled and (rolls or sink is not None):  # a process that stays
+                service.alerts.start()
             undo.pop_all()
         return service
 
@@ -357,6 +363,7 @@ class Service:
             if self.adapting:
                 last_first.callback(self.adapting.stop)
             last_first.callback(self.sampling.stop)
+            last_first.callback(self.alerts.stop)
             last_first.callback(self.folding.stop)
             last_first.callback(self.gauges.stop)
             last_first.callback(self.house.stop)

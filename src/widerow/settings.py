@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+
 from widerow.admit.escalation import HotSettings
 from widerow.admit.heat import HeatSettings
 from widerow.admit.pressure import PressureSettings
 from widerow.admit.question_slots import SlotSettings
+from widerow.alerts.alerts import AlertSettings
+from widerow.alerts.builtin import BuiltinSettings
 from widerow.config import Config
 from widerow.model.store import is_shared
 from widerow.model.times import DAY, SECOND
@@ -139,4 +143,27 @@ def slot_settings(config: Config) -> SlotSettings:
         long_at_once=query.long_at_once,
         max_waiting=query.max_waiting,
         max_wait_s=float(query.max_wait_s),
+    )
+
+
+def alert_settings(config: Config) -> AlertSettings:
+    alerts, shared = config.alerts, is_shared(config.store.url)
+    return AlertSettings(
+        every_s=float(alerts.every_s),
+        for_us=alerts.for_s * SECOND,
+        keep_us=alerts.keep_days * DAY,
+        builtin=BuiltinSettings(
+            window_s=float(alerts.window_s),
+            baseline_s=float(alerts.baseline_s),
+            rate_part=alerts.rate_percent / 100,
+            rate_from_per_s=float(alerts.rate_from_per_s),
+            latency_s=alerts.latency_ms / 1000,
+            batch_size=float(alerts.batch_size),
+            batch_from_per_s=float(alerts.batch_from_per_s),
+            quota_part=alerts.quota_percent / 100,
+            compactions=float(alerts.compactions),
+        ),
+        webhooks=alerts.webhooks,
+        process=alerts.process.replace("{host}", socket.gethostname()) if shared else "",
+        shared=shared,
     )

@@ -58,6 +58,8 @@ EXAMPLES = {
     "PATCH /v1/metrics/{metric}": Example("/v1/metrics/{metric}", {"unit": "K"}),
     "DELETE /v1/metrics/{metric}": Example("/v1/metrics/{metric}"),
     "GET /v1/usage": Example("/v1/usage"),
+    "GET /v1/alerts": Example("/v1/alerts"),
+    "GET /v1/alerts/history": Example("/v1/alerts/history"),
     "GET /v1/deadletters": Example("/v1/deadletters"),
     "GET /v1/deadletters/{id}": Example("/v1/deadletters/{letter}"),
     "POST /v1/deadletters/replay": Example("/v1/deadletters/replay", {"ids": ["{letter}"]}),

@@ -22,7 +22,7 @@ def test_figures_are_differences_of_what_was_counted() -> None:
     counters.reports.labels("acme").inc(900)
     counters.reports.labels("bolt").inc(50)
     counters.values.labels("acme").inc(9_000)
-    counters.refused.labels("acme", "quota-exceeded").inc(40)
+    counters.refused.labels("acme", "writes-limit").inc(40)
     counters.refused.labels("bolt", "time-future").inc(10)
     for _ in range(99):
         counters.request_seconds.labels("POST /v1/write").observe(0.004)
@@ -109,7 +109,7 @@ def test_the_hour_shows_each_minute_of_the_process_and_of_tenants() -> None:
             now_s[0] += 1
             counters.reports.labels("acme").inc(10 * (minute + 1))
             counters.reports.labels("bolt").inc(1)
-            counters.refused.labels("acme", "quota-exceeded").inc(2)
+            counters.refused.labels("acme", "writes-limit").inc(2)
             hour.fold(rates.sample(), start_us + int(now_s[0] * 1e6), {"": 5, "acme": 4})
     assert hour.minutes_us()[-1] == start_us + 2 * MINUTE
     assert [round(rate or 0) for rate in hour.of("ingestion_rate")[-3:]] == [11, 21, 31]
@@ -117,6 +117,6 @@ def test_the_hour_shows_each_minute_of_the_process_and_of_tenants() -> None:
     assert hour.of("ingestion_latency_p99", "acme") == hour.of("devices_online", "bolt") == [None] * MINUTES
     assert (hour.of("devices_online")[-1], hour.of("devices_online", "acme")[-1]) == (5.0, 4.0)
     (refused,) = hour.refusals()
-    assert refused.code == "quota-exceeded"
+    assert refused.code == "writes-limit"
     assert refused.count == pytest.approx(360, abs=12)
     assert hour.refusals("bolt") == []

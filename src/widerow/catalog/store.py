@@ -22,6 +22,9 @@ from widerow.schema.rollups import DIRTY, HOURS, LEVELS, MARK_TABLES, NEWEST_HOU
 from widerow.schema.shards import shard_of
 from widerow.schema.table import Table
 from widerow.schema.tables import (
+    ALERT_EVENTS,
+    ALERT_SETTINGS,
+    ALERTS,
     AUDIT,
     DEAD_LETTERS,
     DEVICE_CONTROLS,
@@ -37,7 +40,7 @@ from widerow.schema.usage import COUNTED_LEVELS, SERIES, USAGE, counts, totals
 
 Version: TypeAlias = tuple[int, int]
 
-SCHEMA: Version = (2, 3)
+SCHEMA: Version = (2, 4)
 """From 2 on reports are marked to be rolled up: a release that does not would leave some that never are."""
 STEPS: dict[Version, Callable[[Engine], None]] = {
     (1, 1): lambda engine: engine.apply([DEVICE_VERSIONS]),
@@ -45,6 +48,7 @@ STEPS: dict[Version, Callable[[Engine], None]] = {
     (2, 1): lambda engine: engine.apply([DEAD_LETTERS, ONLINE]),
     (2, 2): lambda engine: engine.apply([AUDIT, DEVICE_CONTROLS, LIMIT_SHARES, DEVICE_SEATS, USAGE, SERIES]),
     (2, 3): lambda engine: engine.apply([NEWEST_HOURS]),
+    (2, 4): lambda engine: engine.apply([ALERT_SETTINGS, ALERTS, ALERT_EVENTS]),
 }
 """What brings a store from the version before to this one. May be interrupted and repeated."""
 

@@ -99,6 +99,13 @@ class Counters:
         )
         self.audit_failures = Counter("widerow_audit_failures", "Actions that could not be recorded.", registry=r)
         self.audit_dropped = Counter("widerow_audit_dropped", "Entries of the audit log beyond a day's bound.", registry=r)
+        self.alerts = Gauge("widerow_alerts", "Alerts that are pending or firing.", ["tenant", "state"], registry=r)
+        self.alerts_dropped = Counter(
+            "widerow_alerts_dropped", "Alerts that were not stored, since their tenant has too many.", ["tenant"], registry=r
+        )
+        self.alert_notices = Counter(
+            "widerow_alert_notices", "Notices of alerts to webhooks, by what became of them.", ["result"], registry=r
+        )
         self.adapted = Counter(
             "widerow_adapted_buckets", "Changes of a device's buckets for what it was seen to send.", ["tenant"], registry=r
         )

@@ -17,7 +17,8 @@ from widerow.ops.counters import Counters
 
 WRITE_ROUTES = ("POST /v1/write", "POST /write", "POST /api/v2/write")
 """Where reports come by HTTP, as metrics name these routes."""
-QUOTA_CODES = frozenset({"quota-exceeded", "device-limit"})
+QUOTA_CODES = frozenset({"writes-limit", "storage-limit", "series-limit", "device-limit"})
+"""Reports that are refused because a limit of their tenant is spent."""
 BACKPRESSURE = frozenset({"degraded", "refused-live", "store-failed"})
 """Events that count as backpressure."""
 

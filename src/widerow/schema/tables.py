@@ -140,6 +140,32 @@ AUDIT = Table(
 One cell: `action` (a text, JSON). An id is the time, in 16 digits, and eight random hex digits.
 """
 
+ALERT_SETTINGS = Table(
+    "alert_settings",
+    partition=(_TENANT, KeyColumn("what"), _SHARD),
+    clustering=(KeyColumn("name"),),
+    columns=("body", "revision"),
+    conditional=True,
+)
+"""Rules, webhooks and silences of a tenant; under an empty tenant those of the operator."""
+
+ALERTS = Table(
+    "alerts", partition=(_TENANT, _SHARD), clustering=(KeyColumn("alert_id"),), columns=("body",), conditional=True
+)
+"""Alerts that are pending or firing, or were resolved within a day (`alerts.store`). Their number is bounded by tenant."""
+
+MOST_ALERT_DAYS = 365
+"""The longest that the history of alerts is kept. Each row says itself until when it is."""
+
+ALERT_EVENTS = Table(
+    "alert_events",
+    partition=(_TENANT, KeyColumn("day", "int")),
+    clustering=(KeyColumn("event_id", descending=True),),
+    window=Window("day", window_width_us(MOST_ALERT_DAYS * DAY), MOST_ALERT_DAYS * DAY),
+    moments=(Moment("day", DAY, "day"),),
+)
+"""When alerts fired and were resolved, the newest first. One cell: `event` (a text, JSON). An id begins with the time."""
+
 META = Table("meta", partition=(KeyColumn("what"),), columns=("body",), conditional=True)
 """Facts about the store itself: its schema version, its id, who writes to it."""
 
@@ -158,6 +184,9 @@ TABLES = (
     ERASED,
     DEAD_LETTERS,
     AUDIT,
+    ALERT_SETTINGS,
+    ALERTS,
+    ALERT_EVENTS,
     META,
 )
 """Every table but the telemetry classes, which are made as tenants need them."""

@@ -7,7 +7,8 @@ from typing import Any
 
 from widerow import __version__
 from widerow.server.call import Param
-from widerow.server.schemas import SCHEMAS, TEXT, ref
+from widerow.server.schemas import SCHEMAS
+from widerow.server.shapes import TEXT, ref
 from widerow.server.table import Reply, Route
 from widerow.server.write import WriteKind
 

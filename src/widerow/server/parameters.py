@@ -9,7 +9,7 @@ from widerow.query.stepped import AGGREGATES
 from widerow.query.texts import STATES, TEXT_AGGREGATES
 from widerow.server.call import NEXT_HEADER, Param
 from widerow.server.devices import MOST_ON_A_PAGE, PAGE_SIZE
-from widerow.server.schemas import TEXT
+from widerow.server.shapes import TEXT
 
 TENANT = Param(name="tenant", doc="Which tenant; for operators, whose tokens are for all. Others may only name their own.")
 DEVICE = Param(name="device", doc="The device, percent-encoded (`/` is `%2F`).", place="path")

@@ -6,7 +6,7 @@ from typing import Any
 
 from widerow.codec.answer import JSON
 from widerow.server.call import MISSING_HEADER, NEXT_HEADER, SAMPLED_HEADER, USED_HEADER
-from widerow.server.schemas import Schema, ref, table_of
+from widerow.server.shapes import Schema, ref, table_of
 from widerow.server.table import Body, Reply
 
 ETAG = {"ETag": "The revision; send it back as If-Match."}

@@ -13,11 +13,12 @@ from widerow.server.openapi import document
 from widerow.server.page import page, page_file
 from widerow.server.parameters import TENANT
 from widerow.server.replies import json_form
+from widerow.server.routes_alerts import ALERTS
 from widerow.server.routes_catalog import ADMINISTRATION, DESCRIPTIONS
 from widerow.server.routes_letters import LETTERS
 from widerow.server.routes_telemetry import READING, WRITING
 from widerow.server.routes_usage import USAGE
-from widerow.server.schemas import TEXT
+from widerow.server.shapes import TEXT
 from widerow.server.table import WHATEVER_IS_ACCEPTED, Reply, Route
 
 
@@ -121,4 +122,4 @@ _ABOUT_ITSELF = ("/health/live", "/health/ready", "/metrics", "/v1/admin/keyspac
 HEALTH: tuple[Route, ...] = tuple(r for r in (*ADMINISTRATION, *PROCESS) if r.path in _ABOUT_ITSELF)
 """What a process has that takes no requests: how it is, and what it writes."""
 
-ROUTES: tuple[Route, ...] = (*WRITING, *READING, *DESCRIPTIONS, *USAGE, *LETTERS, *ADMINISTRATION, *PROCESS)
+ROUTES: tuple[Route, ...] = (*WRITING, *READING, *DESCRIPTIONS, *USAGE, *LETTERS, *ALERTS, *ADMINISTRATION, *PROCESS)

@@ -20,7 +20,7 @@ from widerow.server.parameters import (
     TOKEN_ID,
 )
 from widerow.server.replies import DONE, ETAG, entity, json_form, patch, tabular
-from widerow.server.schemas import TEXT
+from widerow.server.shapes import TEXT
 from widerow.server.table import TABULAR, Body, Reply, Route
 
 _SINCE = Param(name="start", doc="RFC 3339, epoch milliseconds, or relative. Inclusive.", schema={**TEXT, "default": "-7d"})

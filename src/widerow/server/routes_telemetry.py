@@ -30,7 +30,7 @@ from widerow.server.parameters import (
     precision,
 )
 from widerow.server.replies import json_form, stepped, tabular
-from widerow.server.schemas import BINARY, TEXT, array, ref
+from widerow.server.shapes import BINARY, TEXT, array, ref
 from widerow.server.table import NAMES_BYTES, TABULAR, Body, Reply, Route
 from widerow.server.write import LINES_V1, LINES_V2, REPORTS
 

@@ -7,7 +7,7 @@ from widerow.server.auth import OPERATORS, READERS
 from widerow.server.call import Param
 from widerow.server.parameters import END, TENANT, TENANT_PATH
 from widerow.server.replies import json_form, patch, tabular
-from widerow.server.schemas import TEXT
+from widerow.server.shapes import TEXT
 from widerow.server.table import TABULAR, Reply, Route
 from widerow.usage.ledger import STEPS_US
 

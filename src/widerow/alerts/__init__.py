@@ -1,0 +1,1 @@
+"""Alerts: what is watched, when it fires, and how people are told."""
