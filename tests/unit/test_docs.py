@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -232,14 +233,17 @@ def test_every_exported_metric_is_documented_with_its_type_and_labels() -> None:
 
 
 def test_every_dependency_has_its_reason() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    file = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project, page_packages = file["project"], json.loads((ROOT / "tools/assets/package.json").read_text())["dependencies"]
     rows = re.findall(r"^\| ([a-z][a-z, -]+) \|", page("dependencies.md"), re.MULTILINE)
     documented = {name.strip() for row in rows for name in row.split(",")} - {"package"}
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"], *file["dependency-groups"]["assets"]]
+    wanted += page_packages
     assert documented == {re.split(r"[<>=;\[ ]", line, maxsplit=1)[0] for line in wanted}
 
 
 def test_lock_files_name_no_address() -> None:
+    assert "://" not in (ROOT / "tools/assets/package-lock.json").read_text()
     for lock in (ROOT / "requirements").glob("*.lock"):
         assert "://" not in lock.read_text(), lock.name
 
