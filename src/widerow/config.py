@@ -509,7 +509,7 @@ def load(path: Path | None, environment: Mapping[str, str] | None = None) -> Con
             tree = tomllib.loads(path.read_text())
         except OSError as error:
             raise ConfigError(f"cannot read {explained(error, path)}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(f"{path} is not TOML: {error}") from error
     return build(tree, os.environ if environment is None else environment)
 

@@ -65,9 +65,10 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"missing\.toml"):
         load(tmp_path / "missing.toml", {})
     broken = tmp_path / "broken.toml"
-    broken.write_text("[http\n")
-    with pytest.raises(ConfigError, match=r"broken\.toml is not TOML"):
-        load(broken, {})
+    for text in ("[http\n", "http = " + "[" * 2000):
+        broken.write_text(text)
+        with pytest.raises(ConfigError, match=r"broken\.toml is not TOML"):
+            load(broken, {})
 
 
 def test_a_stage_and_the_configuration_have_the_same_defaults() -> None:

@@ -175,6 +175,7 @@ TABLES: list[tuple[str, str]] = [
 ]
 
 GOOD_KEY = 'key = "{device}#{reversed:13}"\n'
+TIMED = "CREATE TABLE t (a text, b timestamp, PRIMARY KEY (a, b)) WITH default_time_to_live = 60 AND compaction = "
 FAMILIES: list[tuple[str, str]] = [
     (GOOD_KEY + '[family.readings]\nmax_age = "30d"', ""),
     (GOOD_KEY + "[family.readings]", "no-gc"),
@@ -298,6 +299,15 @@ def test_examples_show_two_keys_of_the_design() -> None:
         ("CREATE TABLE t (a text, PRIMARY KEY (b))", "PRIMARY KEY names 'b'"),
         ("CREATE TABLE t (a text, PRIMARY KEY (a)", "a parenthesis is not closed"),
         ("CREATE TABLE t", "it has no columns"),
+        ("CREATE TABLE t (a text, A text, PRIMARY KEY (a))", "column 'a' stands in it twice"),
+        ("CREATE TABLE t (a text PRIMARY KEY, b text, PRIMARY KEY (b))", "it has two PRIMARY KEYs"),
+        ('CREATE TABLE "t (a text, PRIMARY KEY (a))', "a quote is not closed"),
+        ("CREATE TABLE t (a text, b text, PRIMARY KEY (a, b)) WITH CLUSTERING ORDER BY (c DESC)", "names 'c'"),
+        (TIMED + "{'class': 'TimeWindowCompactionStrategy', 'compaction_window_size': 0}", "compaction_window_size: 0"),
+        (TIMED + "{'class': 'TimeWindowCompactionStrategy', 'compaction_window_unit': 'MOONS'}", "MINUTES, HOURS or DAYS"),
+        ('[family.a]\nmax_age = "1d"', 'key: it is missing: write key = "{device}#{reversed:13}"'),
+        ("a = " + "[" * 2000, "it is nested too deeply"),
+        ("x" * 5000, "..."),
     ],
 )
 def test_a_spec_that_cannot_be_read_is_refused_with_its_place(spec: str, reason: str) -> None:
@@ -305,6 +315,7 @@ def test_a_spec_that_cannot_be_read_is_refused_with_its_place(spec: str, reason:
         read_design(spec, "the test")
     assert reason in str(refused.value)
     assert "\n" not in str(refused.value).replace(spec, "")
+    assert len(str(refused.value)) < 400
 
 
 def test_the_commands_judge_explain_and_describe(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def _read(path: Path) -> dict[str, Any]:
         form = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise Misused(f"--limits {explained(error, path)}") from None
-    except (json.JSONDecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Misused(f"--limits {path}: {error}", todo="give TOML, or JSON in a file whose name ends in .json") from None
     given = form if isinstance(form, dict) else {}
     if unknown := [key for key in given if key not in _SECTIONS]:

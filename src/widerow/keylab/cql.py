@@ -6,7 +6,7 @@ Rule: names and clauses that the lab does not judge are kept as they were writte
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from widerow.keylab.design import CqlTable, Design
 from widerow.keylab.words import WEAK, plain, role_of, span_of
@@ -18,6 +18,7 @@ LONGEST_TTL_S = 20 * 365 * 86_400
 """Cassandra takes no longer one."""
 _UNITS: Mapping[str, int] = {"MINUTES": MINUTE, "HOURS": HOUR, "DAYS": DAY}
 _WORDS = re.compile(r"""--[^\n]*|//[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|"(?:[^"]|"")*"|[A-Za-z0-9_.\-]+|[^\s]""", re.DOTALL)
+_ORDER = re.compile(r"""("(?:[^"]|"")*"|\w+) (ASC|DESC)\b""", re.IGNORECASE)
 _COMMENTS = ("--", "//", "/*")
 _TEXTS = ("text", "varchar", "ascii", "uuid", "timeuuid", "blob", "inet")
 
@@ -44,57 +45,75 @@ def _statements(words: list[str]) -> Iterator[list[str]]:
 
 
 def _read_table(words: list[str], source: str) -> Design:
-    def wrong(reason: str) -> ConfigError:
-        return ConfigError(f"{source}: CREATE TABLE{name}: {reason}")
-
-    name = ""
     if [word.upper() for word in words[:3]] == ["IF", "NOT", "EXISTS"]:
         words = words[3:]
-    if "(" not in words:
-        raise wrong("it has no columns in parentheses")
-    opening = words.index("(")
-    name = f" {''.join(words[:opening])}"
-    closing = _closing(words, opening)
+    if not {"'", '"'}.isdisjoint(words):
+        raise ConfigError(f"{source}: CREATE TABLE: a quote is not closed")
+    opening = words.index("(") if "(" in words else len(words)
+    name = "".join(words[:opening])
+    try:
+        return design_of_table(_table(name, words[opening:]))
+    except ValueError as error:
+        raise ConfigError(f"{source}: CREATE TABLE{name and f' {name}'}: {error}") from None
+
+
+def _table(name: str, words: list[str]) -> CqlTable:
+    """What stands in the parentheses and behind them."""
+    if not words:
+        raise ValueError("it has no columns in parentheses")
+    closing = _closing(words, 0)
     if closing < 0:
-        raise wrong("a parenthesis is not closed")
-    columns: dict[str, str] = {}
-    static, partition, clustering = set[str](), list[str](), list[str]()
-    for item in _split(words[opening + 1 : closing]):
-        upper = [word.upper() for word in item]
-        if upper[:2] == ["PRIMARY", "KEY"]:
-            partition, clustering = _primary_key(item[2:])
-            continue
-        if len(item) < 2:
-            raise wrong(f"column {' '.join(item)!r} has no type")
-        column = _name(item[0])
-        if "STATIC" in upper:
-            static.add(column)
-        if upper[-2:] == ["PRIMARY", "KEY"]:
-            partition = [column]
-        columns[column] = "".join(word for word in item[1:] if word.upper() not in ("PRIMARY", "KEY", "STATIC")).lower()
-    if not partition:
-        raise wrong("it has no PRIMARY KEY")
-    if missing := [column for column in (*partition, *clustering) if column not in columns]:
-        raise wrong(f"PRIMARY KEY names {missing[0]!r}, which is no column of it")
+        raise ValueError("a parenthesis is not closed")
+    columns, static, partition, clustering = _columns(_split(words[1:closing]))
     clauses = [" ".join(clause) for clause in _clauses(words[closing + 1 :])]
     ttl = _of(clauses, "default_time_to_live").partition("=")[2].strip() or "0"
     if not ttl.isdigit() or int(ttl) > LONGEST_TTL_S:
-        raise wrong(f"default_time_to_live is {ttl[:30]}: give seconds, up to {LONGEST_TTL_S:,}")
+        raise ValueError(f"default_time_to_live is {ttl[:30]}: give seconds, up to {LONGEST_TTL_S:,}")
     compaction, order = _of(clauses, "compaction"), _of(clauses, "clustering order")
+    orders = {_name(column): way for column, way in _ORDER.findall(order)}
+    if unknown := [column for column in orders if column not in clustering]:
+        raise ValueError(f"CLUSTERING ORDER BY names {unknown[0]!r}, which is no clustering column")
     judged = (compaction, order, _of(clauses, "default_time_to_live"))
-    table = CqlTable(
-        name=name.strip(),
+    return CqlTable(
+        name=name,
         columns=columns,
         partition=tuple(partition),
         clustering=tuple(clustering),
         static=frozenset(static),
-        descending=frozenset(_name(column) for column in re.findall(r"([\w\"]+) DESC", order, re.IGNORECASE)),
+        descending=frozenset(column for column, way in orders.items() if way.upper() == "DESC"),
         ttl_s=int(ttl),
         compaction=_option(compaction, r"'class'\s*:\s*'(?:[\w.]*\.)?(\w+Strategy)'", ""),
         window_us=_window_us(compaction),
         others=tuple(clause for clause in clauses if clause not in judged),
     )
-    return design_of_table(table)
+
+
+def _columns(items: Iterable[list[str]]) -> tuple[dict[str, str], set[str], list[str], list[str]]:
+    """Names with types, those of static columns, and the two parts of the primary key."""
+    columns, static = dict[str, str](), set[str]()
+    keys: list[tuple[list[str], list[str]]] = []
+    for item in items:
+        upper = [word.upper() for word in item]
+        if upper[:2] == ["PRIMARY", "KEY"]:
+            keys.append(_primary_key(item[2:]))
+            continue
+        if len(item) < 2:
+            raise ValueError(f"column {' '.join(item)!r} has no type")
+        column = _name(item[0])
+        if column in columns:
+            raise ValueError(f"column {column!r} stands in it twice")
+        if "STATIC" in upper:
+            static.add(column)
+        if upper[-2:] == ["PRIMARY", "KEY"]:
+            keys.append(([column], []))
+        columns[column] = "".join(word for word in item[1:] if word.upper() not in ("PRIMARY", "KEY", "STATIC")).lower()
+    if len(keys) > 1:
+        raise ValueError("it has two PRIMARY KEYs")
+    if not keys or not keys[0][0]:
+        raise ValueError("it has no PRIMARY KEY")
+    if missing := [column for part in keys[0] for column in part if column not in columns]:
+        raise ValueError(f"PRIMARY KEY names {missing[0]!r}, which is no column of it")
+    return columns, static, *keys[0]
 
 
 def design_of_table(table: CqlTable) -> Design:
@@ -196,5 +215,10 @@ def _option(options: str, pattern: str, default: str) -> str:
 
 
 def _window_us(compaction: str) -> int:
-    size = int(_option(compaction, r"'compaction_window_size'\s*:\s*'?\s*(\d{1,6})", "1"))
-    return size * _UNITS.get(_option(compaction, r"'compaction_window_unit'\s*:\s*'(\w+)'", "DAYS").upper(), DAY)
+    size = _option(compaction, r"'compaction_window_size'\s*:\s*'?\s*([^\s',}]+)", "1")
+    if not re.fullmatch(r"0*[1-9][0-9]{0,5}", size):
+        raise ValueError(f"compaction_window_size: {size[:30]}: give a whole number from 1 to 999,999")
+    unit = _option(compaction, r"'compaction_window_unit'\s*:\s*'?([^\s',}]+)", "DAYS").upper()
+    if unit not in _UNITS:
+        raise ValueError(f"compaction_window_unit: {unit[:30]}: give MINUTES, HOURS or DAYS")
+    return int(size) * _UNITS[unit]

@@ -11,6 +11,9 @@ from widerow.keys.template import TIMES, UNVALUED, Part, parts_of, template_of
 from widerow.model.errors import ConfigError
 from widerow.model.times import HOUR
 
+_SHOWN = 100
+"""Characters of a key in a message."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
@@ -115,7 +118,8 @@ def design_of(template: str) -> Design:
         notes = [f"{word!r} is read as fixed text: write {{device}}, {{type}}, ... for a value" for word in fixed]
         return Design(text=template, parts=parts, notes=tuple(notes))
     except ValueError as error:
-        raise ConfigError(f"key {template!r}: {error}") from None
+        shown = template if len(template) <= _SHOWN else f"{template[:_SHOWN]}..."
+        raise ConfigError(f"key {shown!r}: {error}") from None
 
 
 def for_engine(design: Design, engine: str) -> Design:

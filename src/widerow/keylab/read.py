@@ -37,6 +37,8 @@ def read_designs(text: str, source: str) -> list[Design]:
 
 def _read_toml(text: str, source: str) -> Design:
     top = document(text, source)
+    if "key" not in top.given:
+        raise top.wrong("key", 'it is missing: write key = "{device}#{reversed:13}"')
     key, bucket_us = top.text("key", ""), top.duration("bucket", HOUR)
     listed = top.section("family")
     families = tuple(_family(name, listed.section(name)) for name in list(listed.given))

@@ -20,6 +20,8 @@ def document(text: str, source: str) -> Section:
         return Section(tomllib.loads(text), source, "")
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{source}: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{source}: it is nested too deeply") from None
 
 
 class Section:
