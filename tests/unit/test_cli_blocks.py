@@ -90,4 +90,36 @@ def test_what_cannot_be_read_is_named_with_what_to_do(tmp_path: Path) -> None:
     cut = tmp_path / "cut.wblk"
     cut.write_bytes((FOLDER / "hour-dense-1.wblk").read_bytes()[:-1])
     assert "error: corrupt: " in blocks("show", cut).stderr
-    assert blocks("show", tmp_path / "missing.wblk").exit_code == 1
+    for missing in (blocks("show", tmp_path / "none.wblk"), blocks("pack", tmp_path / "none.parquet", tmp_path / "out")):
+        assert (missing.exit_code, "No such file" in missing.stderr) == (1, True)
+
+
+def test_a_file_is_neither_replaced_by_its_blocks_nor_by_its_reports(tmp_path: Path) -> None:
+    lines = tmp_path / "a.lp"
+    lines.write_text("m,device=press-7 used=1.5 1700000000000000000\n")
+    done = blocks("pack", lines, tmp_path / "." / "a.lp")
+    assert (done.exit_code, "give OUT another name" in done.stderr) == (2, True)
+    assert lines.read_text().startswith("m,device")
+    named_so = tmp_path / "blocks.lp"
+    assert blocks("pack", lines, named_so).exit_code == 0
+    assert blocks("unpack", named_so, named_so).exit_code == 2
+
+
+def test_a_file_without_blocks_and_a_name_that_no_block_has_are_said(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.wblk"
+    empty.write_bytes(b"")
+    shown = blocks("show", empty)
+    assert (shown.exit_code, "has no blocks" in shown.stderr) == (1, True)
+    absent = blocks("show", FOLDER / "hour-dense-1.wblk", "--device", "absent", "--limit", str(10**30))
+    assert absent.exit_code == 0, absent.output
+    assert absent.stderr == "no values of device absent\n"
+    assert blocks("show", FOLDER / "hour-dense-1.wblk", "--metric", "absent").stderr == "no values of metric absent\n"
+
+
+def test_a_damaged_page_is_said_where_blocks_are_shown(tmp_path: Path) -> None:
+    whole = (FOLDER / "hour-dense-1.wblk").read_bytes()
+    damaged = tmp_path / "damaged.wblk"
+    damaged.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    shown = blocks("show", damaged)
+    assert (shown.exit_code, "the checksum of a page" in shown.stderr) == (1, True)
+    assert "encoding         dense" in shown.stdout, "its directory is shown nevertheless"

@@ -32,11 +32,11 @@ _MEASUREMENT = "report"
 
 def read_reports(path: Path, now_us: int) -> Decoded:
     """The reports of a Parquet file or of a file of line protocol. They are received now unless they say otherwise."""
-    received_us = now_us - now_us % 1000
+    received_us, data = now_us - now_us % 1000, path.read_bytes()
     if path.suffix == ".lp":
-        return LineDecoder().decode(path.read_bytes(), now_us=now_us, version_us=received_us)
+        return LineDecoder().decode(data, now_us=now_us, version_us=received_us)
     try:
-        table = pq.read_table(path)
+        table = pq.ParquetFile(pa.BufferReader(data)).read()
     except pa.ArrowException as error:
         raise Failed(f"{path} is no Parquet file: {str(error)[:200]}", code="file") from None
     return decode_table(table, now_us=now_us, version_us=received_us, latest_us=received_us)
@@ -45,6 +45,13 @@ def read_reports(path: Path, now_us: int) -> Decoded:
 def checked_suffix(path: Path) -> Path:
     if path.suffix not in SUFFIXES:
         raise Misused(f"{path}: the name of a file of reports ends in {' or '.join(SUFFIXES)}")
+    return path
+
+
+def apart(path: Path, out: Path) -> Path:
+    """The path, if writing `out` leaves the file as it is."""
+    if out.exists() and path.exists() and out.samefile(path):
+        raise Misused(f"{out} would replace {path}, which is read", todo="give OUT another name")
     return path
 
 

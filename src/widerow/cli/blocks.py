@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -39,19 +40,26 @@ def show(
     """
     from widerow.cli.block_files import blocks_of_file  # noqa: PLC0415 - NumPy and pyarrow hang on it
 
-    chosen, left = device is not None or metric is not None, limit
+    asked = {kind: name for kind, name in (("device", device), ("metric", metric)) if name is not None}
+    limit = min(limit, sys.maxsize)
+    left, number = limit, -1
     with blocks_of_file(file) as blocks:
         for number, block in enumerate(blocks):
             columns = [_column(info) for info in block.infos() if metric in (None, info.name)]
-            rows = list(islice(_rows(block, device, metric), left)) if chosen else []
+            rows = list(islice(_rows(block, device, metric), left)) if asked else []
             left -= len(rows)
             if json:
-                output.emit_json({**_facts(number, block), "columns": columns, **({"rows": rows} if chosen else {})})
-                continue
-            output.emit_facts(_facts(number, block))
-            _print(_COLUMN, columns, right=_COLUMN[4:])
-            if rows:
-                _print(_ROW, rows, right=_ROW[-1:])
+                output.emit_json({**_facts(number, block), "columns": columns, **({"rows": rows} if asked else {})})
+            else:
+                output.emit_facts(_facts(number, block))
+                _print(_COLUMN, columns, right=_COLUMN[4:])
+                if rows:
+                    _print(_ROW, rows, right=_ROW[-1:])
+            block.read()  # checks every page
+    if number < 0:
+        raise Failed(f"{file} has no blocks", code="file")
+    if asked and left == limit:
+        output.note(f"no values of {' and '.join(f'{kind} {name}' for kind, name in asked.items())}")
 
 
 _COLUMN = ("metric", "part", "kind", "codec", "values", "bytes", "bytes_per_value")
@@ -77,10 +85,10 @@ def pack(
 
     Example: widerow blocks pack fleet.parquet fleet.wblk
     """
-    from widerow.cli.block_files import blocks_of, checked_suffix, read_reports, sizes  # noqa: PLC0415
+    from widerow.cli.block_files import apart, blocks_of, checked_suffix, read_reports, sizes  # noqa: PLC0415
     from widerow.model.times import SystemClock  # noqa: PLC0415
 
-    decoded = read_reports(checked_suffix(file), SystemClock().now_us())
+    decoded = read_reports(apart(checked_suffix(file), out), SystemClock().now_us())
     refused = sum(len(refusal.positions) for refusal in decoded.refusals)
     for refusal in decoded.refusals:
         output.note(f"{len(refusal.positions):,} refused: {refusal.code}: {output.printable(refusal.reason)}")
@@ -117,11 +125,11 @@ def unpack(
 
     Example: widerow blocks unpack fleet.wblk fleet.parquet
     """
-    from widerow.cli.block_files import batch_of_blocks, checked_suffix, reports_as  # noqa: PLC0415
+    from widerow.cli.block_files import apart, batch_of_blocks, checked_suffix, reports_as  # noqa: PLC0415
 
     checked_suffix(out)
     try:
-        batch = batch_of_blocks(file)
+        batch = batch_of_blocks(apart(file, out))
     except ValueError as error:
         raise Failed(f"{file}: {error}", code="unsupported") from None
     with output.sink(out) as write:
