@@ -44,6 +44,7 @@ export function chart(root, { height = 140, label = "", zoom = null, sync = null
   resized.observe(holder);
 
   async function draw(data) {
+    const began = performance.now();
     shown = data;
     let UPlot;
     try { UPlot = await plot(); } catch {
@@ -51,6 +52,7 @@ export function chart(root, { height = 140, label = "", zoom = null, sync = null
       return;
     }
     if (gone || shown !== data) return;
+    const drawing = u ? began : performance.now(); // the package is read once
     const rows = columns(data);
     const now = JSON.stringify([data.series.map((one) => [one.label, one.colour, Boolean(one.low), one.unit]), data.limit ?? null, zoneName()]);
     if (!u || now !== shape) {
@@ -63,6 +65,8 @@ export function chart(root, { height = 140, label = "", zoom = null, sync = null
       u.redraw(true);
       u.setScale("x", { min: data.from / 1000, max: data.to / 1000 });
     }
+    await null; // uPlot draws in a microtask
+    holder.dataset.ms = (performance.now() - drawing).toFixed(1);
     holder.setAttribute("aria-label", described(label, data));
     readout(null);
   }
@@ -98,6 +102,7 @@ function columns({ times, series }) {
 
 function options(UPlot, data, shown, width, height, zoom, sync, readout) {
   const series = [{}], bands = [];
+  let round = { low: 0, high: 1, step: 1 };
   for (const one of data.series) {
     const colour = css(one.colour);
     series.push({ label: one.label, stroke: colour, width: 1.5, fill: one.fill ? `${colour}22` : undefined, points: { size: 5, show: lonely } });
@@ -112,12 +117,12 @@ function options(UPlot, data, shown, width, height, zoom, sync, readout) {
     padding: [10, 12, 0, 0],
     legend: { show: false },
     tzDate: zoneName() === "UTC" ? (ts) => UPlot.tzDate(new Date(ts * 1000), "UTC") : (ts) => new Date(ts * 1000),
-    scales: { x: { min: data.from / 1000, max: data.to / 1000 }, y: { range: (_, low, high) => around(low, high, shown()) } },
+    scales: { x: { min: data.from / 1000, max: data.to / 1000 }, y: { range: (_, low, high) => { round = around(low, high, shown(), height - 36); return [round.low, round.high]; } } },
     axes: [
       { ...axis, grid: { show: false }, space: 90, size: 26, values: (_, splits, __, ___, step) => splits.map((at) => tick(at * 1000, step)) },
-      { ...axis, size: 52, space: 34, values: (_, splits) => splits.map((value) => number(value, 4)) },
+      { ...axis, size: 52, splits: () => ticks(round), values: (_, splits) => splits.map((value) => number(value, 5)) },
     ],
-    cursor: { y: false, points: { size: 6 }, drag: { x: Boolean(zoom), y: false, setScale: false }, sync: sync ? { key: sync } : undefined },
+    cursor: { y: false, bind: { dblclick: () => () => { zoom?.(null, null); return null; } }, points: { size: 6 }, drag: { x: Boolean(zoom), y: false, setScale: false }, sync: sync ? { key: sync } : undefined },
     hooks: {
       setCursor: [(u) => readout(u.cursor.idx ?? null)],
       setSelect: [(u) => {
@@ -138,12 +143,19 @@ function lonely(u, index) {
   return !line;
 }
 
-function around(low, high, { limit, zero }) {
-  if (low === null || high === null) return [0, limit ? limit * 1.2 : 1];
+/** From a round number to a round number, a few round steps apart: {low, high, step}. */
+function around(low, high, { limit, zero }, height) {
+  if (low === null || high === null) [low, high] = [0, limit ? limit * 1.2 : 1];
   if (limit && limit < high * 8) high = Math.max(high, limit * 1.1);
   if (zero || (low >= 0 && low < high * 0.5)) low = 0;
-  const room = (high - low || Math.abs(high) || 1) * 0.08;
-  return [low === 0 ? 0 : low - room, high + room];
+  if (high === low) [low, high] = low === 0 ? [0, 1] : [low - Math.abs(low) * 0.05, high + Math.abs(high) * 0.05];
+  const rough = (high - low) / Math.max(2, Math.round(height / 36)), size = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 2.5, 5, 10].find((one) => one * size >= rough) * size;
+  return { low: Math.floor(low / step + 1e-9) * step, high: Math.ceil(high / step - 1e-9) * step, step };
+}
+
+function ticks({ low, high, step }) {
+  return Array.from({ length: Math.round((high - low) / step) + 1 }, (_, i) => Number((low + i * step).toPrecision(12)));
 }
 
 function tick(ms, step) {

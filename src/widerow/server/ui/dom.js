@@ -87,8 +87,9 @@ export function confirmed(title, lines, action, danger) {
   });
 }
 
-/** A table. `columns`: {label, number, fit, sort, cell(row)}; `sorted`: {by, choose(name)} for columns that sort. */
-export function table(columns, rows, { caption, pick, sorted } = {}) {
+/** A table. `columns`: {label, number, fit, sort, cell(row)}; `sorted`: {by, choose(name)} for columns that sort; `bare`: the
+ *  columns' names are for screen readers only. */
+export function table(columns, rows, { caption, pick, sorted, bare } = {}) {
   const head = columns.map((column) => {
     const by = sorted && column.sort && sorted.by.replace("-", "") === column.sort;
     const direction = by ? (sorted.by.startsWith("-") ? "descending" : "ascending") : null;
@@ -100,7 +101,7 @@ export function table(columns, rows, { caption, pick, sorted } = {}) {
   const body = rows.map((row) => h("tr", pick ? { class: "pick", onclick: (event) => { if (!event.target.closest("a,button,input")) pick(row); } } : null,
     columns.map((column) => h("td", { class: [column.number && "n", column.fit && "fit"].filter(Boolean).join(" ") || null }, column.cell(row)))));
   return h("div", { class: "scroll" }, h("table", null,
-    caption ? h("caption", { class: "skip" }, caption) : null, h("thead", null, h("tr", null, head)), h("tbody", null, body)));
+    caption ? h("caption", { class: "skip" }, caption) : null, h("thead", { class: bare ? "bare" : null }, h("tr", null, head)), h("tbody", null, body)));
 }
 
 function next(by, column) {

@@ -52,10 +52,18 @@ export function duration(value) {
   return seconds(value).join(" ").trim();
 }
 
+let ahead = 0;
+/** The server's time, as its news tell it: a browser's clock may be wrong by minutes. */
+export function now() { return Date.now() + ahead; }
+export function setNow(server_ms) {
+  const by = server_ms - Date.now();
+  ahead = Math.abs(by) > 3000 ? by : 0;
+}
+
 /** How long ago something was: "2 s", "now" within a second, "never". */
-export function age(time, now = Date.now()) {
+export function age(time, at = now()) {
   if (!time) return "never";
-  const past = (now - Date.parse(time)) / 1000;
+  const past = (at - (typeof time === "number" ? time : Date.parse(time))) / 1000;
   return past < 1 ? "now" : duration(Math.floor(past));
 }
 
@@ -82,11 +90,11 @@ export function dayName(ms, withYear = false) {
 }
 
 /** A time as short as it can be understood today: 14:05, or 17 Nov 14:05, or with the year. */
-export function when(time, now = Date.now()) {
+export function when(time, at = now()) {
   if (!time) return "-";
   const ms = typeof time === "number" ? time : Date.parse(time);
-  if (dayName(ms, true) === dayName(now, true)) return clockTime(ms, Math.abs(now - ms) < 600_000);
-  const old = Math.abs(now - ms) > 300 * 86_400_000;
+  if (dayName(ms, true) === dayName(at, true)) return clockTime(ms, Math.abs(at - ms) < 600_000);
+  const old = Math.abs(at - ms) > 300 * 86_400_000;
   return `${dayName(ms, old)} ${clockTime(ms)}`;
 }
 

@@ -7,26 +7,30 @@ import { headers, token } from "./api.js";
 
 const LONGEST_MS = 30_000, QUIET_MS = 15_000;
 
-/** Watch a tenant (null: what the token sees). `told(overview)`, `state("live" | "late" | "ended", words)`. Gives what stops it. */
+/** Watch a tenant (null: what the token sees). `told(overview)`, `state("live" | "late", words)`. Gives what stops it. */
 export function watch(tenant, told, state, refused) {
   const stopping = new AbortController();
   const name = `widerow-live-${mark(`${token.get()} ${tenant ?? ""}`)}`;
-  const channel = "BroadcastChannel" in globalThis ? new BroadcastChannel(name) : null;
-  let last = Date.now(), late = false;
+  const channel = navigator.locks && "BroadcastChannel" in globalThis ? new BroadcastChannel(name) : null;
+  let last = Date.now(), words = "";
 
   function take(message) {
     last = Date.now();
-    late = false;
+    words = "";
     if (message.overview) { state("live", ""); told(message.overview); }
-    if (message.bye) state("ended", message.bye);
+    if (message.bye) state("late", words = message.bye);
+  }
+  function fail(why) {
+    words = why;
+    state("late", why);
   }
   if (channel) channel.onmessage = (event) => take(event.data);
   const watching = setInterval(() => {
-    if (Date.now() - last > QUIET_MS && !late) { late = true; state("late", "no news from the server"); }
+    if (words || Date.now() - last > QUIET_MS) state("late", words || "no news from the server");
   }, 1000);
   const tell = (message) => { channel?.postMessage(message); take(message); };
-  const read = () => reading(tenant, tell, state, refused, stopping.signal);
-  if (channel && navigator.locks) navigator.locks.request(name, { signal: stopping.signal }, read).catch(() => {});
+  const read = () => reading(tenant, tell, fail, refused, stopping.signal);
+  if (channel) navigator.locks.request(name, { signal: stopping.signal }, read).catch(() => {});
   else read();
   return () => { stopping.abort(); clearInterval(watching); channel?.close(); };
 }
@@ -41,7 +45,7 @@ function mark(text) {
   return (high >>> 0).toString(36) + (low >>> 0).toString(36);
 }
 
-async function reading(tenant, tell, state, refused, signal) {
+async function reading(tenant, tell, fail, refused, signal) {
   let wait = 1000;
   while (!signal.aborted) {
     try {
@@ -55,15 +59,26 @@ async function reading(tenant, tell, state, refused, signal) {
           if (event === "bye") tell({ bye: data?.reason ?? "the server ended the stream" });
           return event === "bye" ? data : null;
         });
-        if (ended?.code === "unauthorized") { refused(ended.reason); return; }
-      } else state("late", (await answer.json()).error?.message ?? `the server answered ${answer.status}`);
+        if (ended) wait = 1000; // the next try says whether the token is still known
+      } else fail(await reason(answer));
     } catch (error) {
       if (signal.aborted) return;
-      state("late", "the server does not answer");
+      fail("the server does not answer");
     }
-    await new Promise((resolve) => { setTimeout(resolve, wait); });
+    await pause(wait, signal);
     wait = Math.min(LONGEST_MS, wait * 2);
   }
+}
+
+function pause(ms, signal) {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener("abort", () => { clearTimeout(timer); resolve(); }, { once: true });
+  });
+}
+
+async function reason(answer) {
+  try { return (await answer.json()).error.message; } catch { return `the server answered ${answer.status}`; }
 }
 
 /** Read events until the stream ends, or `each` gives something. */

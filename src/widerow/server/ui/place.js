@@ -37,3 +37,11 @@ export function choose(chosen, quietly = false) {
 export function go(view, about, chosen) {
   location.hash = to(view, about, chosen);
 }
+
+/** Several names in one choice: `a,b`. Commas within names are encoded. */
+export function names(text) {
+  return text ? text.split(",").map(decoded) : [];
+}
+export function listed(names) {
+  return names.map(encodeURIComponent).join(",");
+}

@@ -2,7 +2,7 @@
 
 import { choose, here } from "./place.js";
 import { fill, h, segments } from "./dom.js";
-import { clockTime, dayName } from "./format.js";
+import { clockTime, dayName, now as present } from "./format.js";
 
 const UNITS = { m: 60e3, h: 3600e3, d: 86400e3, w: 7 * 86400e3, y: 365 * 86400e3 };
 export const BUTTONS = [["15m", "15 min"], ["1h", "1 h"], ["24h", "24 h"], ["7d", "7 d"], ["30d", "30 d"], ["1y", "1 y"]];
@@ -14,7 +14,7 @@ function width(text) {
 }
 
 /** {start, end (ms), relative: "24h" or null, width}. What cannot be read is the default. */
-export function parse(text, fallback = "1h", now = Date.now()) {
+export function parse(text, fallback = "1h", now = present()) {
   const relative = width(text ?? "") ? text : null;
   if (!relative && text?.includes("..")) {
     const [start, end] = text.split("..").map((part) => Date.parse(part));
@@ -37,7 +37,7 @@ export function iso(ms) {
 }
 
 /** What people typed: `24h`, `-2h`, `10:00 to 11:30`, `2026-11-19 10:00 to now`. Null if it cannot be understood. */
-export function typed(text, now = Date.now()) {
+export function typed(text, now = present()) {
   const plain = text.trim().replace(/^-/, "").replace(/\s+(min|minutes?)$/, "m").replace(/\s*(h|hours?)$/, "h").replace(/\s*(d|days?)$/, "d");
   if (width(plain)) return plain;
   const parts = text.split(/\s+to\s+|\.\./);
@@ -70,7 +70,7 @@ export function label(range) {
 
 /** Buttons, a field to type in, and steps back and forth. */
 export function picker(range) {
-  const field = h("input", { type: "text", size: 22, "aria-label": "Time range", value: range.relative ?? label(range), title: "24h, 10:00 to 11:30, 2026-11-19 10:00 to now" });
+  const field = h("input", { type: "text", size: 18, "aria-label": "Time range", value: range.relative ?? label(range), title: "24h, 10:00 to 11:30, 2026-11-19 10:00 to now" });
   const form = h("form", { onsubmit: (event) => {
     event.preventDefault();
     const text = typed(field.value);
@@ -95,7 +95,7 @@ export function keys(event, fallback) {
   else if (moved) {
     const half = Math.max(SHORTEST_MS, range.width * moved[1]) / 2;
     const centre = middle + moved[0] * range.width;
-    choose({ range: fixed(centre - half, Math.min(Date.now(), centre + half)) });
+    choose({ range: fixed(centre - half, Math.min(present(), centre + half)) });
   }
 }
 

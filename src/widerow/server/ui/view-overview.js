@@ -113,7 +113,7 @@ function alerts(place, overview) {
     ? table([
       { label: "alert", cell: (a) => [dot(a.silenced ? "" : a.state === "firing" ? a.severity : "pending"), h("a", { href: to("alerts", [a.id]) }, a.name), " ", h("span", { class: "dim" }, a.device || a.tenant || "")] },
       { label: "state", number: true, cell: (a) => h("span", { class: "dim" }, `${a.silenced ? "silenced" : a.state} since ${when(a.since)}`) },
-    ], shown)
+    ], shown, { caption: "Alerts", bare: true })
     : state("empty", "No alert fires."));
 }
 
@@ -121,7 +121,7 @@ function stages(place, overview) {
   fill(place, h("h2", null, "Stages"), table([
     { label: "stage", cell: (one) => [dot(one.state === "unused" ? "" : one.state), STAGES[one.name] ?? one.name, one.state === "ok" || one.state === "unused" ? null : h("span", { class: "dim" }, ` ${STATES[one.state]}`)] },
     { label: "now", number: true, cell: (one) => (one.state === "unused" ? h("span", { class: "dim" }, "not used") : one.detail || (one.value === null || one.value === undefined ? "" : duration(one.value))) },
-  ], overview.stages ?? []));
+  ], overview.stages ?? [], { caption: "Stages", bare: true }));
 }
 
 function tenants(place, overview, context) {
@@ -130,7 +130,7 @@ function tenants(place, overview, context) {
     { label: "tenant", cell: (one) => h("a", { href: to("overview", [], { tenant: one.name }) }, one.display_name || one.name) },
     { label: "refused", number: true, cell: (one) => (one.refused_per_s > 0 ? h("span", { class: "bad" }, `${number(one.refused_per_s)} /s`) : "") },
     { label: "reports", number: true, cell: (one) => [number(one.reports_per_s), unit("/s"), one.share === null ? null : bar(one.share)] },
-  ], (overview.tenants ?? []).slice(0, 8)));
+  ], (overview.tenants ?? []).slice(0, 8), { caption: "Tenants", bare: true }));
   void context;
 }
 
@@ -140,5 +140,5 @@ function store(place, overview) {
   fill(place, h("h2", null, "Store"), table([
     { label: "what", cell: (row) => row[0] }, { label: "value", number: true, cell: (row) => row[1] },
   ], [["On disk", bytes(known.disk_bytes)], ["In memory", bytes(known.memory_bytes)],
-    ["Pending compactions", number(overview.figures.pending_compactions?.now)], ["Started", when(overview.started)]]));
+    ["Pending compactions", number(overview.figures.pending_compactions?.now)], ["Started", when(overview.started)]], { caption: "Store", bare: true }));
 }
