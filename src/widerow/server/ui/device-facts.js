@@ -2,6 +2,7 @@
 
 import { fill, h, state, table } from "./dom.js";
 import { duration, full, number, when } from "./format.js";
+import { factWords, stepWords } from "./parts.js";
 import { to } from "./place.js";
 
 const LETTERS = 200, SHOWN = 8;
@@ -33,32 +34,18 @@ async function part(section, title, content) {
 
 function hot(notice, one) {
   if (!one) { fill(notice); return; }
-  const steps = Object.entries(one.steps).map(([step, value]) => STEPS[step]?.(value)).filter(Boolean);
-  fill(notice, h("p", { class: "notice bad", role: "status" }, h("b", null, `Hot since ${when(one.since)}: `), `${one.reason}. `, steps.length ? `It is ${steps.join(" and ")}, and this ends when it calms down.` : "No step is taken against it."));
-}
-
-const STEPS = {
-  limit: (value) => `limited to ${number(value)} reports/s`,
-  spread: (value) => `spread over ${number(value)} partitions`,
-  sample: (value) => `sampled: ${number(value * 100)}% of its reports are kept`,
-};
-
-/** What happened, in words: {what, value} of the story. */
-export function told({ what, value }) {
-  const step = what.replace("-mode", "");
-  if (what.endsWith("-mode")) return `The step "${step}" ${value > 0 ? "is pinned" : value < 0 ? "is forbidden" : "is left to Widerow"}`;
-  if (what === "hot") return value ? `It sent ${number(value)} reports/s, far too many` : "It calmed down";
-  if (what === "hot-rate") return value ? `Limited to ${number(value)} reports/s` : "The limit is lifted";
-  if (what === "spread") return value ? `Spread over ${number(value)} partitions` : "No longer spread";
-  if (what === "sample") return value ? `${number(value * 100)}% of its reports are kept` : "All reports are kept again";
-  return `${what}: ${value}`;
+  fill(notice, h("p", { class: "notice bad", role: "status" }, h("b", null, `Hot since ${when(one.since)}: `), `${one.reason}. Now: ${stepWords(one.steps)}; this ends when it calms down.`));
 }
 
 function story(facts) {
   if (!facts.length) return state("empty", "None: it never sent far too much.");
   const newest = facts.slice(-SHOWN).reverse();
-  return [h("ul", { class: "facts" }, newest.map((fact) => h("li", null, h("span", { class: "dim", title: full(fact.time) }, when(fact.time)), h("span", null, told(fact), fact.reason ? h("span", { class: "dim" }, `, because ${fact.reason}`) : null)))),
+  return [h("ul", { class: "story" }, newest.map((fact) => h("li", null, h("span", { class: "dim", title: full(fact.time) }, when(fact.time)), h("span", null, sentence(factWords(fact)), fact.reason ? h("span", { class: "dim" }, `, because ${fact.reason}`) : null)))),
     facts.length > SHOWN ? h("p", { class: "dim" }, `${facts.length - SHOWN} earlier ones are in GET /v1/hot.`) : null];
+}
+
+function sentence(words) {
+  return words[0].toUpperCase() + words.slice(1);
 }
 
 function letters(all, name) {
@@ -75,7 +62,7 @@ function stored(placement, device) {
   const { observed } = placement, rate = observed ? `${number(observed.reports_per_s)} reports/s of ${number(observed.values_per_report)} values over ${words(observed.over)}` : "-";
   const shape = (epoch) => `${words(epoch.bucket)} × ${epoch.sub_buckets} ${epoch.sub_buckets === 1 ? "partition" : "partitions"}`;
   const epochs = placement.epochs.slice(-SHOWN).reverse();
-  return [h("ul", { class: "facts" },
+  return [h("ul", { class: "story" },
     epochs.map((epoch) => h("li", null, h("span", { class: "dim", title: full(epoch.from) }, `from ${when(epoch.from)}`), h("span", null, shape(epoch), epoch.reason ? h("span", { class: "dim" }, `, because ${epoch.reason}`) : null))),
     epochs.length ? null : h("li", null, h("span", { class: "dim" }, `from ${when(device.created)}`), h("span", null, shape(placement), h("span", { class: "dim" }, ", as every device begins")))),
   h("p", { class: "dim" }, `It sends ${rate}.`)];

@@ -5,18 +5,18 @@ import { charts } from "./device-charts.js";
 import { facts } from "./device-facts.js";
 import { fill, h, segments, state, table, text, unit } from "./dom.js";
 import { age, duration, exact, full, number } from "./format.js";
+import { chooseTenant } from "./parts.js";
 import { choose, go, listed, names } from "./place.js";
 import { chosen, keys, picker } from "./range.js";
 import { segment } from "./api.js";
 import { BANDS, LEVELS, plan } from "./series.js";
-import { tenantMissing } from "./tenant.js";
 
 const RANGE = "1h", AGAIN_MS = 3000, SPARKS_MS = 60_000, MOST_CHARTS = 12, MOST_ROWS = 50, FIRST_CHARTS = 3;
 
 export async function show(root, context) {
   const name = context.about[0];
   if (!name) { go("devices"); return {}; }
-  if (tenantMissing(root, context, `Which tenant's ${name}?`)) return {};
+  if (context.operator && !context.tenant) { fill(root, await chooseTenant(context, "devices", "Choose the tenant whose device it is.")); return {}; }
   const path = segment(name);
   const [device, latest, metrics] = await Promise.all([
     context.ask(`/v1/devices/${path}`), context.ask(`/v1/devices/${path}/latest`, { epoch: "ms" }), context.ask("/v1/metrics")]);
