@@ -52,8 +52,8 @@ export function limitsOf(place, context, { name, tenant, use, now }) {
     { label: "limit", cell: (limit) => named(limit) },
     { label: "used now", number: true, cell: (limit) => share(limit, limits[limit], used(limit, now, use)) },
     { label: "allowed", number: true, cell: (limit) => LIMITS[limit].shown(limits[limit]) },
-    { label: "mode", cell: (limit) => (LIMITS[limit].moded && tenant ? MODES.find(([value]) => value === (modes[limit] ?? "enforce"))[1] : "") },
-  ], rows, { caption: "Limits" }) : state("empty", "This tenant has no limits."), h("p", { class: "dim" }, "An operator can try other limits and change them."));
+    tenant && { label: "mode", cell: (limit) => (LIMITS[limit].moded ? MODES.find(([value]) => value === (modes[limit] ?? "enforce"))[1] : "") },
+  ].filter(Boolean), rows, { caption: "Limits" }) : state("empty", "This tenant has no limits."), h("p", { class: "dim" }, "An operator can try other limits and change them."));
 }
 
 function named(limit) {

@@ -27,6 +27,11 @@ export function failure(error, again) {
   return state("failed", error.message, again ? h("button", { type: "button", onclick: again }, "Try again") : null);
 }
 
+/** Whether the token may change what belongs to a tenant; if the role is not known, the server decides. */
+export function mayChange(context) {
+  return context.operator || (context.overview()?.role ?? "admin") !== "read";
+}
+
 /** Links to a view of each tenant, for an operator that named none. */
 export async function chooseTenant(context, view, words) {
   const { tenants } = await context.ask("/v1/admin/tenants");

@@ -13,8 +13,8 @@ const FIGURES = [
   { name: "hot_partitions", label: "Hot partitions", shown: (v) => [number(v), ""], note: (o) => (o.figures.hot_partitions?.now ? { text: "a device sends too much", kind: "bad" } : { text: "" }) },
   { name: "backpressure_events", label: "Backpressure", shown: (v) => [number(v), "/min"], note: (o) => note(o.figures.pending_compactions, (v) => `${number(v)} compactions wait`) },
 ];
-const STAGES = { decode: "Decode", admit: "Check and admit", commit: "Commit", sync: "Sync to disk", rollup: "Roll up", mqtt: "MQTT", kafka: "Kafka" };
-const STATES = { ok: "ok", slow: "slow", failed: "failed", unused: "not used" };
+export const STAGES = { decode: "Decode", admit: "Check and admit", commit: "Commit", sync: "Sync to disk", rollup: "Roll up", mqtt: "MQTT", kafka: "Kafka" };
+export const STATES = { ok: "ok", slow: "slow", failed: "failed", unused: "not used" };
 
 function note(figure, words) {
   return { text: figure && figure.now !== null ? words(figure.now) : "" };

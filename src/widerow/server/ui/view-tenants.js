@@ -7,7 +7,7 @@ import { bar, dot, fill, h, segments, state, table, text, unit } from "./dom.js"
 import { chart } from "./chart.js";
 import { number, percent } from "./format.js";
 import { limitsOf, used, LIMITS } from "./limits.js";
-import { every, failure } from "./parts.js";
+import { every, failure, mayChange } from "./parts.js";
 import { choose, to } from "./place.js";
 import { chosen, iso } from "./range.js";
 
@@ -95,7 +95,7 @@ async function one(root, context, name) {
     refused: chart(blocks.refused, { height: 150, label: "Refused reports", sync: "tenant" }),
   };
   const asked = (path, parameters) => context.ask(path, { ...parameters, tenant: name });
-  const described = context.operator || context.overview()?.role === "admin";
+  const described = mayChange(context);
   let tenant = null, drawn = false;
   async function look() {
     if (described && !tenant) tenant = await context.ask(`/v1/admin/tenants/${segment(name)}`, { tenant: undefined });
