@@ -87,7 +87,8 @@ export function confirmed(title, lines, action, danger) {
   });
 }
 
-/** A table. `columns`: {label, number, fit, sort, cell(row)}; `sorted`: {by, choose(name)} for columns that sort; `bare`: the
+/** A table. `columns`: {label, number, fit, wide, sort, cell(row)}, where `wide` ones are left out at phone width, and
+ *  `words` ones keep room for words; `sorted`: {by, choose(name)} for columns that sort; `bare`: the
  *  columns' names are for screen readers only. */
 export function table(columns, rows, { caption, pick, sorted, bare } = {}) {
   const head = columns.map((column) => {
@@ -96,12 +97,16 @@ export function table(columns, rows, { caption, pick, sorted, bare } = {}) {
     const label = sorted && column.sort
       ? h("button", { type: "button", onclick: () => sorted.choose(next(sorted.by, column)) }, column.label, by ? (direction === "ascending" ? " ↑" : " ↓") : "")
       : column.label;
-    return h("th", { class: column.number ? "n" : null, scope: "col", "aria-sort": direction }, label);
+    return h("th", { class: classes(column), scope: "col", "aria-sort": direction }, label);
   });
   const body = rows.map((row) => h("tr", pick ? { class: "pick", onclick: (event) => { if (!event.target.closest("a,button,input")) pick(row); } } : null,
-    columns.map((column) => h("td", { class: [column.number && "n", column.fit && "fit"].filter(Boolean).join(" ") || null }, column.cell(row)))));
+    columns.map((column) => h("td", { class: classes(column) }, column.cell(row)))));
   return h("div", { class: "scroll" }, h("table", null,
     caption ? h("caption", { class: "skip" }, caption) : null, h("thead", { class: bare ? "bare" : null }, h("tr", null, head)), h("tbody", null, body)));
+}
+
+function classes(column) {
+  return [column.number && "n", column.fit && "fit", column.wide && "phone-off", column.words && "words"].filter(Boolean).join(" ") || null;
 }
 
 function next(by, column) {

@@ -27,14 +27,9 @@ export function failure(error, again) {
   return state("failed", error.message, again ? h("button", { type: "button", onclick: again }, "Try again") : null);
 }
 
-/** Whether the token may change what belongs to a tenant; if the role is not known, the server decides. */
-export function mayChange(context) {
-  return context.operator || (context.overview()?.role ?? "admin") !== "read";
-}
-
 /** Links to a view of each tenant, for an operator that named none. */
-export async function chooseTenant(context, view, words) {
-  const { tenants } = await context.ask("/v1/admin/tenants");
+export function chooseTenant(context, view, words) {
+  const tenants = context.tenants ?? [];
   return h("div", { class: "block" }, state("empty", words),
     h("ul", { class: "plain-list" }, tenants.slice(0, 200).map((one) => h("li", null, h("a", { href: to(view, [], { tenant: one.name }) }, one.display_name || one.name)))),
     tenants.length > 200 ? h("p", { class: "dim" }, `The other ${number(tenants.length - 200)} can be chosen at the top.`) : null);

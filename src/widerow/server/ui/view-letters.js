@@ -6,7 +6,7 @@
 import { segment, send } from "./api.js";
 import { confirmed, fill, h, segments, state, table } from "./dom.js";
 import { bytes, full, number, percent, when } from "./format.js";
-import { chooseTenant, deviceLink, failure, mayChange } from "./parts.js";
+import { chooseTenant, deviceLink, failure } from "./parts.js";
 import { choose, go, to } from "./place.js";
 
 const PAGE = 50, COUNTED = 1000, SHOWN_BYTES = 64 << 10;
@@ -17,12 +17,12 @@ const KEPT = { whole: "whole", cut: "cut: too large to be sent again", nothing: 
 let news = null;
 
 export async function show(root, context) {
-  if (!mayChange(context)) {
+  if (!context.mayChange) {
     fill(root, h("h1", null, "Dead letters"), state("empty", "Dead letters hold refused reports as they were sent. A token of role admin shows them, this one does not."));
     return;
   }
   if (!context.tenant) {
-    fill(root, h("h1", null, "Dead letters"), await chooseTenant(context, "letters", "Dead letters belong to a tenant. Choose one:"));
+    fill(root, h("h1", null, "Dead letters"), chooseTenant(context, "letters", "Dead letters belong to a tenant. Choose one:"));
     return;
   }
   await (context.about[0] ? one(root, context, context.about[0]) : list(root, context));
@@ -94,10 +94,10 @@ function letters(found) {
     { label: "filed", fit: true, cell: (letter) => h("a", { href: to("letters", [letter.id]), title: full(letter.filed) }, when(letter.filed)) },
     { label: "code", fit: true, cell: (letter) => letter.code },
     { label: "reason", cell: (letter) => letter.reason },
-    { label: "source", cell: (letter) => [letter.source, letter.device ? [" ", h("span", { class: "dim" }, letter.device)] : null] },
-    { label: "reports", number: true, cell: (letter) => (letter.reports ? number(letter.reports) : h("span", { class: "dim", title: "the body cannot be read" }, "?")) },
-    { label: "size", number: true, cell: (letter) => [bytes(letter.bytes), letter.kept === "whole" ? null : h("span", { class: "warn" }, ` ${letter.kept}`)] },
-    { label: "sent again", number: true, cell: (letter) => (letter.replays ? `${number(letter.replays)} ×` : "") },
+    { label: "source", wide: true, cell: (letter) => [letter.source, letter.device ? [" ", h("span", { class: "dim" }, letter.device)] : null] },
+    { label: "reports", number: true, wide: true, cell: (letter) => (letter.reports ? number(letter.reports) : h("span", { class: "dim", title: "the body cannot be read" }, "?")) },
+    { label: "size", number: true, wide: true, cell: (letter) => [bytes(letter.bytes), letter.kept === "whole" ? null : h("span", { class: "warn" }, ` ${letter.kept}`)] },
+    { label: "sent again", number: true, wide: true, cell: (letter) => (letter.replays ? `${number(letter.replays)} ×` : "") },
   ], found, { caption: "Dead letters", pick: (letter) => go("letters", [letter.id]) });
 }
 
@@ -128,7 +128,7 @@ async function one(root, context, id) {
 
 function facts(context, letter) {
   const rows = [
-    ["Filed", full(letter.filed)], ["Source", letter.source], ["Type", letter.media_type || "-"], ["Compressed as", letter.encoding || "not"],
+    ["Filed", full(letter.filed)], ["Source", letter.source], ["Type", letter.media_type || "-"], ["Compressed", letter.encoding || "no"],
     ["Unit of times", letter.precision || "-"], ["Device of the token or topic", letter.device ? deviceLink(context.tenant, letter.device) : "none"],
     ["Reports", letter.reports ? number(letter.reports) : "unknown: the body cannot be read"],
     letter.positions.length ? ["Places in the request", `${letter.positions.slice(0, 20).map((place) => number(place)).join(", ")}${letter.positions.length > 20 ? " …" : ""}, counted from 0`] : null,
@@ -163,10 +163,10 @@ function which({ count, more, named }) {
 }
 
 async function again(context, told, meant, some) {
-  const reports = some.reports ? `${number(some.reports)} ${some.reports === 1 ? "report" : "reports"} that can be counted` : "an unknown number of reports";
+  const reports = some.reports ? `${number(some.reports)} ${some.reports === 1 ? "report" : "reports"}` : "an unknown number of reports";
   const left = !some.named && some.conflicts && (!some.code || some.code === "conflict");
   const lines = [
-    `It goes into the tenant ${context.tenant} by the way that every report takes: ${reports}${some.more ? " among the newest" : ""}.`,
+    `${reports[0].toUpperCase()}${reports.slice(1)}${some.more ? ` among the newest ${number(COUNTED)} letters` : ""} ${some.reports === 1 ? "goes" : "go"} into the tenant ${context.tenant}, by the way that every report takes.`,
     "Reports that are accepted now are stored at their own times, and their letters are removed. They do not undo corrections that came later.",
     "Reports that are refused again stay here, with the new reason. Sending again helps only if the cause is gone.",
     left ? `${number(some.conflicts)} refused as conflict ${some.conflicts === 1 ? "is" : "are"} left: only one of two values can be right. Open such a letter to send it by itself.` : null,

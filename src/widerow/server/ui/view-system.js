@@ -2,7 +2,7 @@
 
 import { send } from "./api.js";
 import { confirmed, dot, fill, h, state, table, text, unit } from "./dom.js";
-import { age, bytes, duration, full, number, percent, when } from "./format.js";
+import { age, bytes, duration, full, now, number, percent, when } from "./format.js";
 import { deviceLink, every, failure } from "./parts.js";
 import { choose, to } from "./place.js";
 import { STAGES, STATES } from "./view-overview.js";
@@ -30,8 +30,7 @@ export async function show(root, context) {
     fill(places.levels, levels(status.rollups));
     fill(places.clock, clock(status.clock, context, places.clock));
   }, (error) => fill(places.notices, failure(error)));
-  if (backedUp(context)) await every(EVERY_S, context, async () => fill(places.backups, backups(await context.ask("/v1/admin/backup", { tenant: null }))), (error) => fill(places.backups, noBackups(error)));
-  else fill(places.backups, noBackups({ code: "no-backup" }));
+  await every(EVERY_S, context, async () => fill(places.backups, backups(await context.ask("/v1/admin/backup", { tenant: null }))), (error) => fill(places.backups, noBackups(error)));
   await actions(places.audit, context);
   const memory = {};
   return { live: (overview) => {
@@ -98,15 +97,9 @@ function clock(told, context, place) {
   if (!told) return [h("h2", null, "Clock"), state("empty", "Processes share this store: each goes by its own machine's clock.")];
   return [h("h2", null, "Clock"), pairs([["State", told.trusted ? [dot("ok"), "trusted"] : [dot("warn"), "not trusted"]], told.ahead_s ? ["Ahead", duration(told.ahead_s)] : null]),
     told.trusted ? null : h("button", { type: "button", onclick: async () => {
-      if (!await confirmed("Is the clock of the server's machine right?", ["What has expired by it is removed from then on, for good.", `The server's clock says ${full(Date.now())} if it agrees with this browser's.`], "The clock is right")) return;
+      if (!await confirmed("Is the clock of the server's machine right?", ["What has expired by it is removed from then on, for good.", `The server's clock says ${full(now())} if it agrees with this browser's.`], "The clock is right")) return;
       try { await send("POST", "/v1/admin/clock", null, undefined, context.signal); choose({}, true); } catch (error) { place.append(failure(error)); }
     } }, "Confirm the clock …")];
-}
-
-/** Backups are an embedded store's; without that nothing is asked. */
-function backedUp(context) {
-  void context;
-  return true;
 }
 
 function backups({ state: standing, run, last_success: last, last_error: error, ledgers }) {
@@ -135,12 +128,25 @@ async function actions(place, context) {
   fill(place, h("h2", null, "What admins did ", h("small", null, `the last 30 days${context.chosen.tenant ? `, ${context.chosen.tenant}` : ""}, newest first`)),
     page.actions.length ? table([
       { label: "time", fit: true, cell: (one) => h("span", { title: full(one.time) }, when(one.time)) },
-      { label: "tenant", cell: (one) => (one.tenant ? h("a", { href: to("tenants", [one.tenant], { tenant: one.tenant }) }, one.tenant) : "") },
-      { label: "by", cell: (one) => [one.by, h("span", { class: "dim" }, ` ${one.role}`)] },
-      { label: "what", cell: (one) => [h("span", { class: "mono" }, one.command || one.what), one.about ? [" ", one.what.includes("/devices/") && one.tenant ? deviceLink(one.tenant, one.about) : one.about] : null] },
+      { label: "tenant", wide: true, cell: (one) => (one.tenant ? h("a", { href: to("tenants", [], { tenant: one.tenant }) }, one.tenant) : "") },
+      { label: "by", wide: true, cell: (one) => [one.by, h("span", { class: "dim" }, ` ${one.role}`)] },
+      { label: "what", words: true, cell: (one) => [h("span", { title: one.what }, did(one)), one.about ? [" ", one.what.includes("/devices/") && one.tenant ? deviceLink(one.tenant, one.about) : one.about] : null] },
       { label: "changes", cell: (one) => one.changes.slice(0, 6).join("; ") },
-      { label: "outcome", cell: (one) => (one.outcome === "done" ? "done" : h("span", { class: "bad", title: one.reason }, one.outcome)) },
+      { label: "outcome", wide: true, cell: (one) => (one.outcome === "done" ? "done" : h("span", { class: "bad", title: one.reason }, one.outcome)) },
     ], page.actions, { caption: "What admins and operators did" }) : state("empty", "No admin has changed anything in the last 30 days."),
     h("div", { class: "line" }, after ? h("button", { type: "button", onclick: () => history.back() }, "← Newer") : null,
       page.next ? h("button", { type: "button", onclick: () => choose({ after: page.next }) }, "Older →") : null));
+}
+
+const NOUNS = { tenants: "tenant", tokens: "token", devices: "device", metrics: "metric", deadletters: "dead letters", controls: "steps of a hot device", alerts: "alerts", rules: "alert rule", webhooks: "webhook", silences: "silence", whatif: "trial of limits" };
+const VERBS = { POST: "made", PUT: "set", PATCH: "changed", DELETE: "removed" };
+const DEEDS = {
+  "POST /v1/admin/erase": "erased data of", "POST /v1/admin/clock": "confirmed the clock", "POST /v1/admin/verify": "verified rollups", "POST /v1/admin/backup": "began a backup",
+  "POST /v1/deadletters/replay": "sent dead letters again", "POST /v1/devices/batch": "registered devices", "POST /v1/devices/{device}/swap": "swapped the device",
+};
+
+/** What somebody did, in words: "changed the tenant". */
+function did({ what }) {
+  const [method, path] = what.split(" "), noun = NOUNS[path.split("/").filter((part) => !part.startsWith("{")).at(-1)];
+  return DEEDS[what] ?? (noun && VERBS[method] ? `${VERBS[method]} the ${noun}` : what);
 }

@@ -5,9 +5,9 @@
 import { segment } from "./api.js";
 import { bar, dot, fill, h, segments, state, table, text, unit } from "./dom.js";
 import { chart } from "./chart.js";
-import { number, percent } from "./format.js";
+import { now, number, percent } from "./format.js";
 import { limitsOf, used, LIMITS } from "./limits.js";
-import { every, failure, mayChange } from "./parts.js";
+import { every, failure } from "./parts.js";
 import { choose, to } from "./place.js";
 import { chosen, iso } from "./range.js";
 
@@ -16,8 +16,9 @@ const HOUR_MS = 3600e3, DAY_MS = 24 * HOUR_MS, MOST_HOURS = 31 * 24;
 const SPANS = [["24h", "24 h"], ["7d", "7 d"], ["30d", "30 d"], ["1y", "1 y"]];
 
 export function show(root, context) {
-  const name = context.about[0] ?? context.tenant;
-  return name ? one(root, context, name) : list(root, context);
+  const [name] = context.about; // another way to say which tenant is chosen
+  if (name) { location.replace(to("tenants", [], { ...context.chosen, ...(context.operator ? { tenant: name } : {}) })); return null; }
+  return context.tenant ? one(root, context, context.tenant) : list(root, context);
 }
 
 // -- all tenants
@@ -55,14 +56,14 @@ async function list(root, context) {
 }
 
 function columns(rates, usage) {
-  const against = (limit, label) => ({ label, number: true, cell: (tenant) => {
+  const against = (limit, label, wide) => ({ label, number: true, wide, cell: (tenant) => {
     const seen = used(limit, rates.get(tenant.name), usage.get(tenant.name)), allowed = tenant.limits[limit];
-    return [LIMITS[limit].shown(seen), allowed ? [h("span", { class: "dim" }, ` of ${LIMITS[limit].shown(allowed)}`), shadow(tenant, limit), seen === null ? null : bar(seen / allowed)] : h("span", { class: "dim" }, " no limit")];
+    return [LIMITS[limit].shown(seen), allowed ? [h("span", { class: "dim phone-off" }, ` of ${LIMITS[limit].shown(allowed)}`), shadow(tenant, limit), seen === null ? null : bar(seen / allowed)] : h("span", { class: "dim phone-off" }, " no limit")];
   } });
   return [
-    { label: "tenant", cell: (tenant) => [dot(worst(tenant, rates, usage)), h("a", { href: to("tenants", [tenant.name], { tenant: tenant.name }) }, tenant.display_name || tenant.name), tenant.display_name ? h("span", { class: "dim" }, ` ${tenant.name}`) : null] },
-    against("writes_per_s", "reports /s"), against("devices", "devices"), against("storage_bytes", "stored"), against("series", "series"),
-    { label: "refused since the start", number: true, cell: (tenant) => number(rates.get(tenant.name)?.refused ?? 0) },
+    { label: "tenant", words: true, cell: (tenant) => [dot(worst(tenant, rates, usage)), h("a", { href: to("tenants", [], { tenant: tenant.name }) }, tenant.display_name || tenant.name), tenant.display_name ? h("span", { class: "dim" }, ` ${tenant.name}`) : null] },
+    against("writes_per_s", "reports /s"), against("devices", "devices", true), against("storage_bytes", "stored"), against("series", "series", true),
+    { label: "refused since the start", number: true, wide: true, cell: (tenant) => number(rates.get(tenant.name)?.refused ?? 0) },
   ];
 }
 
@@ -95,7 +96,7 @@ async function one(root, context, name) {
     refused: chart(blocks.refused, { height: 150, label: "Refused reports", sync: "tenant" }),
   };
   const asked = (path, parameters) => context.ask(path, { ...parameters, tenant: name });
-  const described = mayChange(context);
+  const described = context.mayChange;
   let tenant = null, drawn = false;
   async function look() {
     if (described && !tenant) tenant = await context.ask(`/v1/admin/tenants/${segment(name)}`, { tenant: undefined });
@@ -124,9 +125,9 @@ function widest(range) {
   return { start: Math.floor(start / wide) * wide, end: range.end, step, wide, relative: short && range.relative ? "24h" : range.relative };
 }
 
-function tiles(use, now, tenant) {
+function tiles(use, status, tenant) {
   return ["writes_per_s", "storage_bytes", "devices", "series"].map((limit) => {
-    const seen = used(limit, now, use), allowed = use.limits[limit], share = allowed && seen !== null ? seen / allowed : null;
+    const seen = used(limit, status, use), allowed = use.limits[limit], share = allowed && seen !== null ? seen / allowed : null;
     const mode = tenant?.limit_modes[limit];
     const [value, name] = LIMITS[limit].shown(seen).split(" ");
     return h("div", { class: "stat" }, h("span", null, LIMITS[limit].label),
@@ -140,7 +141,7 @@ function tiles(use, now, tenant) {
 function draw(charts, blocks, use, range) {
   const steps = use.usage, times = steps.map((step) => Date.parse(step.time));
   const axis = { times, from: times[0] ?? range.start, to: Math.max(range.end, times.at(-1) ?? 0), zero: true };
-  const seconds = (i) => Math.max(1, Math.min(range.wide, Date.now() - times[i]) / 1000);
+  const seconds = (i) => Math.max(1, Math.min(range.wide, now() - times[i]) / 1000);
   const limit = (name, by = 1) => (use.limits[name] ? { limit: use.limits[name] / by, limitLabel: `limit ${LIMITS[name].shown(use.limits[name])}` } : {});
   charts.rate.draw({ ...axis, ...limit("writes_per_s"), series: [
     { label: "offered", values: steps.map((step, i) => step.offered / seconds(i)), colour: "--c1", unit: "/s", fill: true },
