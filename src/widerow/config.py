@@ -245,6 +245,17 @@ class Hot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Devices:
+    online_s: int = _setting(
+        300,
+        "A device is online when it reported within this time, by its own clock; else it is stale. Set it longer where "
+        "devices report seldom.",
+        low=1,
+        high=31_536_000,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Backfill:
     after_s: int = _setting(
         3600, "Reports older than this take the lane of backlog; 0: no report does.", low=0, high=31_536_000
@@ -488,6 +499,7 @@ class Config:
     kafka: Kafka = field(default_factory=Kafka)
     pressure: Pressure = field(default_factory=Pressure)
     hot: Hot = field(default_factory=Hot)
+    devices: Devices = field(default_factory=Devices)
     backfill: Backfill = field(default_factory=Backfill)
     rollup: Rollup = field(default_factory=Rollup)
     query: Query = field(default_factory=Query)

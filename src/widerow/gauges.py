@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from widerow.admit.question_slots import QuestionSlots
-from widerow.engine.port import Engine
+from widerow.engine.port import Engine, EngineStats
 from widerow.model.times import SECOND
 from widerow.ops.counters import Counters
 from widerow.ops.recurring import Recurring
@@ -42,6 +42,10 @@ class Gauges:
         self._counters, self._memory, self._trouble = counters, memory, trouble
         self._read = threading.Condition()
         self._reads = self._begun = 0
+        self.stats: EngineStats | None = None
+        """Of the engine, when the thread looked last, ..."""
+        self.lags: Sequence[Lag] = ()
+        """... and how rollups stood."""
         self._reader = Recurring("gauges", self._look, _EVERY_S, at_once=True, failing="how rollups stand could not be read")
 
     def start(self) -> None:
@@ -76,8 +80,10 @@ class Gauges:
             self._begun += 1
             this = self._begun
         try:
+            self.stats = self._engine.stats()
             self._counters.compactions.set(_known(self._engine.pending_compactions()))
-            self._show(self._pyramid.guard.look())
+            self.lags = self._pyramid.guard.look()
+            self._show(self.lags)
         finally:
             with self._read:
                 self._reads = this

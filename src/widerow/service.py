@@ -78,6 +78,9 @@ from widerow.settings import (
 )
 from widerow.telemetry.erasure import EVER
 from widerow.telemetry.placement import Epoch, declared_epoch
+from widerow.telemetry.presence import Presence
+from widerow.telemetry.presence_loading import EVERY_S as RECALLED_EVERY_S
+from widerow.telemetry.presence_loading import PresenceLoading
 from widerow.telemetry.store import Telemetry, TelemetrySettings
 from widerow.usage.ledger import Ledger, Prices
 from widerow.usage.record import Recorder
@@ -119,6 +122,8 @@ class Service:
     hot: HotDevices
     key_space: KeySpace
     alerts: Alerts
+    presence: Presence
+    presence_loading: PresenceLoading
     clock_guard: ClockGuard | None = None
     """Of an embedded store."""
     keeper: Keeper | None = None
@@ -131,9 +136,12 @@ class Service:
     hour: LastHour = field(init=False)
     sampling: Recurring = field(init=False)
     """Samples what `counters` count, for `rates` and `hour`."""
+    recalling: Recurring = field(init=False)
+    """Reads what the store knows of when devices reported."""
     gauges: Gauges = field(init=False)
     house: Housekeeping = field(init=False)
     backups: Backups = field(init=False)
+    _attends: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         place = parse_store(self.config.store.url)
@@ -148,6 +156,13 @@ class Service:
         self.rates = Rates(self.counters)
         self.hour = LastHour(self.rates.latest()[1], self.started_us)
         self.sampling = Recurring("figures", self._sample, SAMPLED_EVERY_S, failing="the counters were not sampled")
+        self.recalling = Recurring(
+            "presence",
+            lambda: self.presence_loading.load(lambda: self.recalling.stopping),
+            RECALLED_EVERY_S,
+            failing="it was not read when devices reported last",
+            at_once=True,
+        )
         self.gauges = Gauges(
             self.engine,
             self.pipeline,
@@ -210,6 +225,7 @@ class Service:
             guard = ClockGuard(engine, clock, level=level) if isinstance(clock, StoreClock) else None
             counters = Counters()
             key_space = KeySpace(clock.now_us(), seed=secrets.randbits(32))
+            presence = Presence(clock, config.devices.online_s * SECOND)
             pressure = Pressure(pressure_settings(config), counters)
             catalog = Catalog(
                 engine,
@@ -252,7 +268,7 @@ class Service:
                 counters,
                 pyramid=pyramid,
                 may_write=may_write,
-                heard=_all_of(key_space.wrote, guard.heard if guard else None),
+                heard=_all_of(key_space.wrote, presence.heard, guard.heard if guard else None),
             )
             dead_letters = DeadLetters(engine, clock, counters, dead_letter_settings(config))
             undo.callback(dead_letters.close)
@@ -321,6 +337,15 @@ class Service:
                 hot,
                 key_space,
                 Alerts(engine, clock, counters, alert_settings(config)),
+                presence,
+                PresenceLoading(
+                    engine,
+                    presence,
+                    clock,
+                    lambda: [tenant.name for tenant in catalog.tenants.list()],
+                    catalog.devices.registered,
+                    again=shared and (not writes or sink is not None or bool(crew)),
+                ),
                 guard,
                 keeper,
             )
@@ -362,6 +387,7 @@ class Service:
             last_first.callback(self.pipeline.close)
             if self.adapting:
                 last_first.callback(self.adapting.stop)
+            last_first.callback(self.recalling.stop)
             last_first.callback(self.sampling.stop)
             last_first.callback(self.alerts.stop)
             last_first.callback(self.folding.stop)
@@ -418,6 +444,7 @@ class Service:
         def first() -> None:
             self.telemetry.erase(tenant, device=name)
             self.hot.forget(tenant.name, name)
+            self.presence.forget(tenant.name, name)
 
         self.catalog.devices.delete(tenant.name, name, expected=expected, first=first)
         self._begin_purge()
@@ -441,6 +468,7 @@ class Service:
         heard_us = _HEARD * self.config.time.refresh_s * SECOND if is_shared(self.config.store.url) else 0
         self.telemetry.erase(tenant, ahead_us=heard_us)
         self.catalog.tenants.delete(name)
+        self.presence.forget_all(name)
         self._begin_purge()
 
     def erase(self, tenant: Tenant, *, metric: str, device: str = "", span: TimeSpan = EVER) -> None:
@@ -460,8 +488,16 @@ class Service:
                 return
             threading.Event().wait(0.0005)
 
+    def attend(self) -> None:
+        """The process stays to answer questions: find out when devices reported before it began. May be repeated."""
+        if not self._attends:
+            self._attends = True
+            self.recalling.start()
+
     def _sample(self) -> None:
-        self.hour.fold(self.rates.sample(), self.clock.now_us(), {})
+        now_us = self.clock.now_us()
+        online = {tenant: self.presence.online(tenant, now_us) for tenant in self.presence.tenants()}
+        self.hour.fold(self.rates.sample(), now_us, {**online, "": sum(online.values())})
 
     def trouble(self) -> str:
         """Why a process that takes reports takes none now; empty if it does."""

@@ -81,6 +81,7 @@ EXAMPLES = {
     "POST /v1/admin/backup": Example("/v1/admin/backup", {"to": "/dev/null/backups"}),
     "POST /v1/admin/verify": Example("/v1/admin/verify", {"start": "-1h", "repair": True}),
     "GET /v1/status": Example("/v1/status"),
+    "GET /v1/overview": Example("/v1/overview"),
     "GET /metrics": Example("/metrics"),
     "GET /ping": Example("/ping"),
     "GET /health/live": Example("/health/live"),

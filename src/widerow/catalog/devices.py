@@ -159,6 +159,14 @@ class Devices:
     def count(self, tenant: str) -> int:
         return self._registration.count(tenant)
 
+    def counts_at_hand(self) -> dict[str, int]:
+        """By tenant, as far as this process knows without asking the store."""
+        return self._registration.counts_at_hand()
+
+    def registered(self, tenant: str, names: Names) -> Flags:
+        """Which of the names are devices of the tenant."""
+        return self._registration.registered(tenant, names)
+
     def register(self, tenant: Tenant, names: Names, used: Flags | None = None, *, in_haste: bool = False) -> Registered:
         """Make the devices of a batch known, or say why not: see `Registration`."""
         return self._registration.register(tenant, names, used, in_haste=in_haste)

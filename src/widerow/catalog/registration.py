@@ -76,6 +76,12 @@ class Registration:
             self._load(tenant, roster)
             return roster.count
 
+    def counts_at_hand(self) -> dict[str, int]:
+        return {tenant: roster.count for tenant, roster in list(self._rosters.items()) if roster.loaded}
+
+    def registered(self, tenant: str, names: Names) -> Flags:
+        return self._ready(tenant).known(names)
+
     def forget(self) -> None:
         """Read every roster again before it is next used."""
         with self._rosters_lock:

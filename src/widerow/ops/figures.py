@@ -43,6 +43,8 @@ class Sample:
     """Reports of commits that worked, and the number of these."""
     latency: Sequence[tuple[float, float]] = ()
     """Of requests that bring reports: how many took at most so many seconds."""
+    commit_latency: Sequence[tuple[float, float]] = ()
+    """The same of group commits."""
     backpressure: float = 0
     hot: float = 0
     hot_of: Mapping[str, float] = field(default_factory=dict)
@@ -102,7 +104,8 @@ def sampled(counters: Counters, at_s: float) -> Sample:
         commits=sum(line.value for line in _lines(counters.commits, "_total")),
         failures=sum(line.value for line in _lines(counters.commit_failures, "_total")),
         batches=(batches["widerow_commit_reports_sum"], batches["widerow_commit_reports_count"]),
-        latency=_buckets(counters.request_seconds),
+        latency=_buckets([counters.request_seconds.labels(route) for route in WRITE_ROUTES]),
+        commit_latency=_buckets([counters.commit_seconds]),
         backpressure=sum(
             line.value for line in _lines(counters.pressure_events, "_total") if line.labels["event"] in BACKPRESSURE
         ),
@@ -121,7 +124,7 @@ def figures(before: Sample, now: Sample) -> Figures:
     return Figures(
         ingestion_rate=_rate(before, now, _sum(before.reports), _sum(now.reports)),
         metrics_rate=_rate(before, now, _sum(before.values), _sum(now.values)),
-        ingestion_latency_p99=quantile(0.99, _between(before.latency, now.latency)),
+        ingestion_latency_p99=quantile(0.99, between(before.latency, now.latency)),
         batch_size_avg=reports / commits if commits > 0 else None,
         hot_partitions=now.hot,
         quota_rejections=_over_limits(before, now, None),
@@ -176,16 +179,17 @@ def _sum(counts: Mapping[str, float]) -> float:
     return sum(counts.values())
 
 
-def _between(before: Sequence[tuple[float, float]], now: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def between(before: Sequence[tuple[float, float]], now: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """What was added to a histogram."""
     known = dict(before)
     return [(bound, count - known.get(bound, 0.0)) for bound, count in now]
 
 
-def _buckets(histogram: Histogram) -> list[tuple[float, float]]:
-    """Of the routes that reports come by, summed. Only these children are read: reading all takes milliseconds."""
+def _buckets(histograms: Sequence[Histogram]) -> list[tuple[float, float]]:
+    """Summed. Of a histogram by route only these children are read: reading all takes milliseconds."""
     counts: dict[float, float] = {}
-    for route in WRITE_ROUTES:
-        for line in _lines(histogram.labels(route), "_bucket"):
+    for histogram in histograms:
+        for line in _lines(histogram, "_bucket"):
             bound = float(line.labels["le"])
             counts[bound] = counts.get(bound, 0.0) + line.value
     return sorted(counts.items())

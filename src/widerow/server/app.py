@@ -146,7 +146,7 @@ class App:
         assert not isinstance(route.handler, WriteKind)
         if route.quick:
             return route.handler(call)
-        if route.roles is None:  # asks nothing of the store: not to wait behind what does
+        if route.roles is None or route.aside:  # asks nothing of the store: not to wait behind what does
             return await asyncio.get_running_loop().run_in_executor(self._aside, route.handler, call)
         handler = partial(answered, route, route.handler)
         is_question = route.group == "Reading"

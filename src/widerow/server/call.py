@@ -31,6 +31,7 @@ from widerow.query.budget import Budget
 from widerow.server.auth import Auth, Caller
 from widerow.server.failures import NotAcceptable
 from widerow.server.intake import Limit
+from widerow.server.overview import Overviews
 from widerow.server.schemas import columns_of
 from widerow.service import Service
 
@@ -89,6 +90,15 @@ class Front:
     """Of other fronts of the process: each says what is wrong, or nothing."""
     strains: Sequence[Callable[[], str]] = ()
     """Of the same: each says why it does not keep up, or nothing."""
+    overviews: Overviews = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.overviews = Overviews(self.service, self.all_troubles)
+
+    def all_troubles(self) -> list[str]:
+        """What keeps the process from taking reports, or from keeping up, as far as it is known without asking the store."""
+        found = [self.service.trouble(), *(ask() for ask in (*self.troubles, *self.strains))]
+        return [trouble for trouble in (*found, *self.service.pipeline.pressure.look().reasons) if trouble]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Whatever is not here does not exist, and whatever is here is routed, authorised,
 from __future__ import annotations
 
 from widerow.codec.answer import JSON
-from widerow.server import status
+from widerow.server import live, status
 from widerow.server.auth import READERS, SCRAPERS
 from widerow.server.call import Answer, Call, Param, json_answer
 from widerow.server.openapi import document
@@ -47,6 +47,18 @@ PROCESS: tuple[Route, ...] = (
         summary="Rates and counts: of the token's tenant, or of all",
         parameters=(TENANT,),
         replies={200: Reply(doc="The figures.", forms=json_form("Status"))},
+    ),
+    Route(
+        method="GET",
+        path="/v1/overview",
+        handler=live.get_overview,
+        roles=READERS,
+        group="Process",
+        summary="Present troubles and the last hour in figures: of the token's tenant, or of all",
+        doc="Answered from memory.",
+        parameters=(TENANT,),
+        replies={200: Reply(doc="The overview.", forms=json_form("Overview"))},
+        aside=True,
     ),
     Route(
         method="GET",

@@ -66,6 +66,7 @@ def serve(
     """
     if host is not None:
         _check_tls(service.config.http)
+    service.attend()
     listeners: list[tuple[socket.socket, bool]] = []
     try:
         if host is not None:

@@ -12,6 +12,7 @@ from widerow.model.series import TEXT as OF_TEXTS
 from widerow.model.tenant import MODED, ROW_ATTRIBUTES, LimitMode, Limits
 from widerow.model.token import Role
 from widerow.server.schemas_alerts import ALERT_SCHEMAS
+from widerow.server.schemas_live import LIVE_SCHEMAS
 from widerow.server.shapes import (
     CURSOR,
     FLAG,
@@ -691,6 +692,7 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Health": of({"status": TEXT, "reasons": array(TEXT)}, ("status",)),
     **ALERT_SCHEMAS,
+    **LIVE_SCHEMAS,
 }
 
 

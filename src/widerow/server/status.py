@@ -11,6 +11,7 @@ from widerow.model.times import SECOND, format_time
 from widerow.ops.figures import Sample
 from widerow.rollup.guard import standing
 from widerow.server.call import Answer, Call, json_answer
+from widerow.server.overview import store_form
 
 MOST_TENANTS = 1_000
 """Tenants that a status lists, the busiest first."""
@@ -84,17 +85,7 @@ def status(call: Call) -> Answer:
         "tenants": shown[:MOST_TENANTS],
     }
     if name is None:
-        stats = service.engine.stats()
-        answer["store"] = {
-            "disk_bytes": stats.disk_bytes,
-            "memory_bytes": stats.memory_bytes,
-            "windows": stats.windows,
-            "syncs": stats.syncs,
-            "in_flight_bytes": service.pipeline.in_flight(),
-            "healthy": service.pipeline.pressure.healthy,
-            "detail": stats.detail,
-            "damage": stats.damage,
-        }
+        answer["store"] = store_form(service, service.engine.stats())
         if guard := service.clock_guard:
             reason = guard.look()
             answer["clock"] = {"trusted": not reason, "reason": reason, "ahead_s": guard.ahead_us // SECOND}

@@ -74,6 +74,9 @@ class Route:
     quick: bool = False
     """Answered on the event loop: it never waits, and must answer even when all threads are busy."""
 
+    aside: bool = False
+    """Answered by one thread of its own, from memory: it waits for no question, and needs no place among them."""
+
     @property
     def id(self) -> str:
         """How it is named in metrics and logs."""

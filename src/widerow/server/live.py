@@ -1,0 +1,15 @@
+"""`GET /v1/overview`, and the same as a stream."""
+
+from __future__ import annotations
+
+from widerow.codec.answer import JSON
+from widerow.server.call import Answer, Call
+
+
+def scope_of(call: Call) -> str:
+    """The tenant that is meant; empty: all."""
+    return call.tenant().name if call.tenant_name() is not None else ""
+
+
+def get_overview(call: Call) -> Answer:
+    return Answer(200, call.front.overviews.of(scope_of(call)), JSON)
