@@ -18,6 +18,7 @@ import msgspec
 
 from widerow import __version__
 from widerow.admit.controls import What
+from widerow.alerts.alert import FIRING, PENDING, Alert, shown
 from widerow.engine.port import EngineStats
 from widerow.model.figures import byte_figure, figure
 from widerow.model.times import SECOND, about_duration, format_time
@@ -28,7 +29,7 @@ from widerow.server.headline import SILENT_WITHIN_US, Facts, Hot, Line, Silent, 
 from widerow.service import Service
 
 FRESH_S = 2.0
-MOST_TENANTS, MOST_REFUSALS, MOST_HOT = 10, 8, 20
+MOST_TENANTS, MOST_REFUSALS, MOST_HOT, MOST_ALERTS = 10, 8, 20, 20
 _MOST_SCOPES = 256
 _SLOW_COMMIT_S = 0.05
 _BEHIND_US = LATE_US // 12
@@ -44,15 +45,8 @@ UNITS = {
     "pending_compactions": "",
     ONLINE: "",
 }
-LIMITS = {
-    "ingestion_latency_p99": 0.05,
-    "batch_size_avg": 20,
-    "hot_partitions": 0,
-    "quota_rejections": 0.01,
-    "backpressure_events": 0,
-    "pending_compactions": 4,
-}
-"""From where on a figure is worth a look: those of the alerts."""
+_TOLD = {"hot_partitions": "hot", "quota_rejections": "refusals", "backpressure_events": "troubles"}
+"""Alerts whose matter the headline tells in better words, where it has them."""
 _DONE = {What.HOT_RATE: "limited", What.SPREAD: "spread", What.SAMPLE: "sampled"}
 
 
@@ -87,12 +81,14 @@ def overview(service: Service, troubles: Callable[[], list[str]], tenant: str = 
     online = _online(service, tenant, now_us)
     total = _devices(service, tenant)
     hour = service.hour
+    alerts = [alert for alert in service.alerts.store.known(tenant or None) if alert.state in (FIRING, PENDING)]
+    facts = _facts(service, troubles, tenant, found, now, now_us)
     answer: dict[str, Any] = {
         "time": format_time(now_us),
         "version": __version__,
         "started": format_time(service.started_us),
         "scope": tenant or "all",
-        "headline": [_line_form(line) for line in headline(_facts(service, troubles, tenant, found, now, now_us))],
+        "headline": [_line_form(line) for line in headline(_with_alerts(facts, alerts))],
         "minutes": [format_time(minute_us) for minute_us in hour.minutes_us()],
         "figures": _figures_form(service, tenant, found, online, now_us),
         "devices": {"total": total, "online": online, "stale": max(0, total - online)},
@@ -104,7 +100,7 @@ def overview(service: Service, troubles: Callable[[], list[str]], tenant: str = 
         "tenants": _tenants_form(service, [tenant] if tenant else _busiest(before, now), before, now, now_us),
         "store": None,
         "rollups": None,
-        "alerts": [],
+        "alerts": [shown(alert, silenced=service.alerts.silenced(alert)) for alert in alerts[:MOST_ALERTS]],
     }
     if not tenant and service.gauges.stats is not None:
         answer["store"] = store_form(service, service.gauges.stats)
@@ -132,7 +128,7 @@ def store_form(service: Service, stats: EngineStats) -> dict[str, Any]:
 def _figures_form(service: Service, tenant: str, found: Figures, online: int, now_us: int) -> dict[str, Any]:
     names = (*TENANT_FIGURES, ONLINE) if tenant else UNITS
     values = {**asdict(found), ONLINE: online}
-    limits: dict[str, float | None] = {name: LIMITS.get(name) for name in names}
+    limits = _limits(service)
     known = service.catalog.tenants.at_hand(tenant, now_us) if tenant else None
     if known:
         limits["ingestion_rate"] = known.limits.writes_per_s or None
@@ -146,9 +142,22 @@ def _figures_form(service: Service, tenant: str, found: Figures, online: int, no
             "now": _rounded(value),
             "unit": UNITS[name],
             "minutes": [_rounded(minute) for minute in minutes],
-            "limit": limits[name],
+            "limit": limits.get(name),
         }
     return form
+
+
+def _limits(service: Service) -> dict[str, float | None]:
+    """From where on a figure is worth a look: as the built-in alerts are set."""
+    alerts = service.config.alerts
+    return {
+        "ingestion_latency_p99": alerts.latency_ms / 1000,
+        "batch_size_avg": alerts.batch_size,
+        "hot_partitions": 0,
+        "quota_rejections": alerts.quota_percent / 100,
+        "backpressure_events": 0,
+        "pending_compactions": alerts.compactions,
+    }
 
 
 def _rounded(value: float | None) -> float | None:
@@ -275,6 +284,23 @@ def _facts(
         writes_fail=service.rates.writes_fail(),
         behind_us=int(max(now.behind_s.values(), default=0.0) * SECOND),
     )
+
+
+def _with_alerts(facts: Facts, alerts: Sequence[Alert]) -> Facts:
+    lines = [
+        Line(
+            severity=alert.severity,
+            text=alert.summary or alert.rule,
+            since_us=alert.since_us,
+            view="device" if alert.device else "alerts",
+            tenant=alert.tenant,
+            device=alert.device,
+        )
+        for alert in alerts
+        if alert.state == FIRING
+        and not (alert.source == "builtin" and alert.rule in _TOLD and getattr(facts, _TOLD[alert.rule]))
+    ]
+    return replace(facts, alerts=lines)
 
 
 def _hot(service: Service, tenant: str) -> list[Hot]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from widerow.server.schemas_alerts import ALERT_SCHEMAS
 from widerow.server.shapes import MAYBE_NUMBER, MAYBE_TIME, MAYBE_WHOLE, NUMBER, TEXT, TIME, WHOLE, Schema, array, of
 
 _MINUTES: Schema = {
@@ -46,6 +47,7 @@ _TENANT = of(
         "minutes": _MINUTES,
     }
 )
+_ALERT: Schema = ALERT_SCHEMAS["Alerts"]["properties"]["alerts"]["items"]
 _MAYBE_OBJECT: Schema = {"type": ["object", "null"]}
 
 LIVE_SCHEMAS: dict[str, Schema] = {
@@ -67,7 +69,7 @@ LIVE_SCHEMAS: dict[str, Schema] = {
             "tenants": {**array(_TENANT, maxItems=10), "description": "The busiest."},
             "store": {**_MAYBE_OBJECT, "description": "As in `GET /v1/status`; for operators."},
             "rollups": {**_MAYBE_OBJECT, "description": "As in `GET /v1/status`; for operators."},
-            "alerts": array({"type": "object"}, maxItems=20),
+            "alerts": array(_ALERT, maxItems=20),
         }
     ),
 }
