@@ -114,12 +114,12 @@ function options(UPlot, data, shown, width, height, zoom, sync, readout) {
   const axis = { stroke: css("--ink3"), font: `11px ${css("--font")}`, grid: { stroke: css("--line"), width: 1 }, ticks: { show: false } };
   return {
     width, height, series, bands,
-    padding: [10, 12, 0, 0],
+    padding: [10, 18, 0, 0],
     legend: { show: false },
     tzDate: zoneName() === "UTC" ? (ts) => UPlot.tzDate(new Date(ts * 1000), "UTC") : (ts) => new Date(ts * 1000),
     scales: { x: { min: data.from / 1000, max: data.to / 1000 }, y: { range: (_, low, high) => { round = around(low, high, shown(), height - 36); return [round.low, round.high]; } } },
     axes: [
-      { ...axis, grid: { show: false }, space: 90, size: 26, values: (_, splits, __, ___, step) => splits.map((at) => tick(at * 1000, step)) },
+      { ...axis, grid: { show: false }, space: 90, size: 30, gap: 9, values: (_, splits, __, ___, step) => splits.map((at) => tick(at * 1000, step)) },
       { ...axis, size: 52, splits: () => ticks(round), values: (_, splits) => splits.map((value) => number(value, 5)) },
     ],
     cursor: { y: false, bind: { dblclick: () => () => { zoom?.(null, null); return null; } }, points: { size: 6 }, drag: { x: Boolean(zoom), y: false, setScale: false }, sync: sync ? { key: sync } : undefined },

@@ -8,7 +8,7 @@ const MINUTE = 60e3, HOUR = 3600e3, DAY = 86400e3;
 const MOST_POINTS = 1500, RAW_MS = 2 * HOUR, STATES = 240;
 const STEPS = [["1m", MINUTE], ["10m", 10 * MINUTE], ["1h", HOUR], ["6h", 6 * HOUR], ["1d", DAY], ["7d", 7 * DAY]];
 const FORCED = { minutes: ["1m", MINUTE], hours: ["1h", HOUR], days: ["1d", DAY] };
-const NAMES = { raw: "raw", minute: "minutes", hour: "hours", day: "days", fleet: "the fleet's hours" };
+const NAMES = { raw: "raw reports", minute: "minutes", hour: "hours", day: "days", fleet: "the fleet's hours" };
 
 /** {step, step_ms}: both null for raw reports. The finest that a screen can show, or the level that was chosen. */
 export function plan(width, level = "auto") {
@@ -28,7 +28,7 @@ export function aggregates(band) {
   return band === "p50" ? ["p50", "p50", "p99"] : ["avg", "min", "max"];
 }
 
-/** What the level is called: "raw", "minutes", "steps of 10 min from minutes and raw". `used`: the rows that the server read of each. */
+/** What the level is called: "raw", "minutes", "steps of 10 min, read from minutes and raw reports". `used`: the rows that the server read of each. */
 export function levelName({ step }, used) {
   if (!step) return "raw reports";
   const read = Object.entries(used ?? {}).filter(([, rows]) => rows > 0).sort((a, b) => b[1] - a[1]).map(([name]) => NAMES[name] ?? name);
@@ -90,6 +90,13 @@ export function drawn(lists, step_ms) {
     for (let k = 0; k < lists.length; k++) out[k].push((others[k] ? others[k].get(at) : lists[k][i][1]) ?? null);
   }
   return { times, values: out };
+}
+
+/** Lists of points with other times each, at the times of all of them: {times, values}. */
+export function together(lists, step_ms) {
+  const times = [...new Set(lists.flatMap((list) => list.map((point) => point[0])))].sort((a, b) => a - b);
+  const { times: all, values } = drawn([times.map((time) => [time, 0]), ...lists], step_ms);
+  return { times: all, values: values.slice(1) };
 }
 
 /** Blocks of the same state: from raw points [time, text], which last until the next; or from steps [time, {text: {seconds}}]. */
