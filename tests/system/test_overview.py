@@ -46,7 +46,7 @@ def test_an_overview_has_the_figures_of_what_was_just_sent(site: Site) -> None:
     assert answer.status_code == 207, answer.text
     reader = site.client(Role.READ)
     found = until(lambda: overview(reader), lambda one: bool(one["refusals"] and one["figures"]["refused_rate"]["now"]))
-    assert found["scope"] == "acme"
+    assert (found["scope"], found["role"]) == ("acme", "read")
     assert found["figures"].keys() == TENANT_FIGURES
     figures = {name: figure["now"] for name, figure in found["figures"].items()}
     assert figures["ingestion_rate"] >= 20 * figures["refused_rate"] * 0.99

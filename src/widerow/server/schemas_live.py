@@ -53,6 +53,7 @@ _MAYBE_OBJECT: Schema = {"type": ["object", "null"]}
 LIVE_SCHEMAS: dict[str, Schema] = {
     "Overview": of(
         {
+            "role": {**TEXT, "description": "The role of the token that asks."},
             "time": TIME,
             "version": TEXT,
             "started": TIME,
