@@ -69,7 +69,7 @@ def demo(widerow: Path, folder: Path) -> None:
     port = free_port()
     log = folder / "demo.log"
     with log.open("wb") as out:
-        command = [str(widerow), "demo", "--port", str(port), "--data", str(folder / "data")]
+        command = [str(widerow), "demo", "--port", str(port), "--data", str(folder / "data"), "--history", "10m"]
         process = subprocess.Popen(command, stdout=out, stderr=out, cwd=folder)
         try:
             await_reports(process, port, log)

@@ -89,7 +89,7 @@ def test_a_new_store_gets_a_tenant_a_token_and_a_server(tmp_path: Path) -> None:
 
 
 def test_demo_prints_what_works_and_stops_without_losing_anything(tmp_path: Path) -> None:
-    demo = ["demo", "--port", "0", "--data", "data", "--devices", "40", "--rate", "40"]
+    demo = ["demo", "--port", "0", "--data", "data", "--devices", "40", "--rate", "40", "--history", "15m"]
     with started(demo, tmp_path, "Ctrl-C") as (process, printed):
         lines = dict(line.split(maxsplit=1) for line in printed.splitlines() if line[:1].islower())
         page, _, secret = lines["dashboard"].strip().partition("#token=")
@@ -97,7 +97,7 @@ def test_demo_prints_what_works_and_stops_without_losing_anything(tmp_path: Path
             assert answer.status == 200
         assert secret.startswith("wr_")
         with urlopen(Request(f"{page}v1/status", headers={"Authorization": f"Bearer {secret}"})) as answer:
-            assert {t["name"] for t in json.load(answer)["tenants"]} == {"acme", "globex"}
+            assert {t["name"] for t in json.load(answer)["tenants"]} == {"acme", "globex", "initech"}
         assert re.match(r"wr_[A-Za-z0-9_-]{43}\b", lines["token"])
         _, _, _, header, asked = shlex.split(lines["try"])
         with urlopen(Request(asked, headers=dict([header.split(": ")]))) as answer:
@@ -124,7 +124,7 @@ def test_demo_prints_what_works_and_stops_without_losing_anything(tmp_path: Path
 
 def test_the_curl_line_of_the_demo_works(tmp_path: Path) -> None:
     had(lambda: program("curl", "curl"))
-    demo = ["demo", "--port", "0", "--data", "data", "--devices", "40", "--rate", "40"]
+    demo = ["demo", "--port", "0", "--data", "data", "--devices", "40", "--rate", "40", "--history", "15m"]
     with started(demo, tmp_path, "Ctrl-C") as (process, printed):
         (line,) = re.findall(r"^try +(curl .+)$", printed, re.MULTILINE)
         done = subprocess.run(rf"{line} -w '\n%{{http_code}}'", shell=True, capture_output=True, text=True, check=True)

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from system.conftest import Site, in_path, now_ms
-from widerow.cli.actors import Actor, cast, send_history
+from widerow.cli.actors import Actor, cast
+from widerow.cli.demo_history import fill
 from widerow.codec.answer import ARROW, CSV
 from widerow.model.times import SystemClock
 from widerow.model.token import Role
@@ -25,8 +26,8 @@ STEPS = ["device", "time", "metric", "agg", "kind", "value", "text"]
 def actor(site: Site) -> Actor:
     """The first tenant of `widerow demo`, and what its devices sent in the last minutes."""
     found = cast(10, 4, SystemClock().now_us())[0]
-    found.token = site.token(Role.WRITE)
-    send_history(site.url, found, threading.Event())
+    found.token, found.filled = site.token(Role.WRITE), 24 * 60 - 10
+    fill(site.url, [found], SystemClock(), threading.Event(), lambda _reports: None)
     return found
 
 
@@ -37,7 +38,7 @@ def questions(site: Site, actor: Actor) -> list[tuple[list[str], httpx.Request]]
     client = site.client(Role.READ)
     return [
         (RAW, client.build_request("GET", f"/v1/devices/{in_path(name)}/series", params={"start": "-30m"}))
-        for name in actor.fleet.names
+        for name in actor.past.names
     ] + [
         (RAW, client.build_request("GET", "/v1/fleet/latest")),
         (RAW, client.build_request("POST", "/v1/query", json={"match": {}, "start": "-30m"})),

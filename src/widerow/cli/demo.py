@@ -1,4 +1,7 @@
-"""`widerow demo`: the platform with a simulated fleet, in one process."""
+"""`widerow demo`: the platform with a simulated fleet, in one process.
+
+Rule: the server answers before the history is written, and what is printed at the end can be copied as it is.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import shutil
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlencode
@@ -15,18 +19,23 @@ from urllib.parse import urlencode
 import typer
 
 from widerow.cli import output
-from widerow.cli.actors import Actor, cast, catch_up, describe_metrics, keep_sending, prepare, send_history
+from widerow.cli.actors import Actor, began_us, cast, describe_metrics, prepare, set_limits
 from widerow.cli.api import Api, in_path
 from widerow.cli.connect import configuration
+from widerow.cli.demo_history import fill, missing, resume
+from widerow.cli.demo_story import MAD_PER_S, play, send_bad_reports
 from widerow.cli.demo_tokens import demo_tokens
-from widerow.cli.failure import Failed
+from widerow.cli.failure import Failed, Misused
 from widerow.cli.serve import Host, Port, obey_signals, refuse_if_served, start_logging, warm_up
+from widerow.cli.session import duration
 from widerow.cli.simulate import FleetKind, Kind
 from widerow.config import Config
-from widerow.model.times import MINUTE, SECOND, SystemClock
+from widerow.model.times import DAY, MINUTE, SystemClock, about_duration
 from widerow.server.sockets import SOCKET, reachable
 
 LOG_EVERY_S = 10.0
+HISTORY_REPORTS = 1_000_000
+"""Of all devices, at most: a history of more devices is shorter."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -39,19 +48,25 @@ def demo(
     data: Annotated[Path, typer.Option("--data", metavar="DIR", help="The folder of the data.", file_okay=False)] = Path(
         "widerow-demo"
     ),
-    devices: Annotated[int, typer.Option("--devices", min=2, max=1_000_000, help="How many devices.")] = 500,
+    devices: Annotated[int, typer.Option("--devices", min=3, max=1_000_000, help="How many devices.")] = 415,
     rate: Annotated[float, typer.Option("--rate", min=0.01, help="Reports per second, all together.")] = 500,
     kind: Kind = FleetKind.FACTORY,
+    history: Annotated[
+        str, typer.Option("--history", metavar="SPAN", help="How much past to begin with, a day at most: 10m, 6h.")
+    ] = "1d",
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Throw away what an earlier demo left.", show_default=False)
     ] = False,
 ) -> None:
-    """See it work: a server with two tenants, whose simulated devices report. Ctrl-C stops it.
+    """See it work: a server with three tenants and a day of history, whose simulated devices report. Ctrl-C stops it.
 
     It prints the address of the dashboard, a token and a request to try. Data and tokens stay for the next demo.
 
     Example: widerow demo --devices 2000 --rate 1000
     """
+    span_us = min(duration("--history", history), max(1, HISTORY_REPORTS // devices) * MINUTE)
+    if span_us > DAY:
+        raise Misused(f"--history {history}: give a day at most")
     settings = configuration(None, store=f"rocksdb:{data}", host=host, port=port)
     start_logging("warning")
     refuse_if_served(data)
@@ -59,10 +74,16 @@ def demo(
         _throw_away(data)
     with contextlib.suppress(KeyboardInterrupt):  # while it starts; afterwards the signals are ours
         obey_signals()
-        _play(settings, data, kind, devices, rate)
+        _serve(
+            settings, data, lambda url, api, stop: _play(url, api, data, cast_of(api, kind, devices, rate), span_us, stop)
+        )
 
 
-def _play(settings: Config, data: Path, kind: FleetKind, devices: int, rate: float) -> None:
+def cast_of(api: Api, kind: FleetKind, devices: int, rate: float) -> list[Actor]:
+    return cast(devices, rate, began_us(api, kind.value, SystemClock().now_us()), kind.value)
+
+
+def _serve(settings: Config, data: Path, play_there: Callable[[str, Api, threading.Event], None]) -> None:
     from widerow.server.run import running  # noqa: PLC0415
     from widerow.service import Service  # noqa: PLC0415
 
@@ -78,39 +99,60 @@ def _play(settings: Config, data: Path, kind: FleetKind, devices: int, rate: flo
             stop = threading.Event()
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: stop.set())
-            actors = cast(devices, rate, SystemClock().now_us(), kind.value)
-            prepare(api, actors)
-            first, *_ = tenants = [actor.tenant for actor in actors]
-            tokens = demo_tokens(api, data, [("operator", ""), ("admin", first), *(("write", name) for name in tenants)])
-            for actor in actors:
-                actor.token = tokens["write", actor.tenant]
-            for actor in actors:
-                send_history(url, actor, stop)
-                if not stop.is_set():
-                    describe_metrics(api, actor)
-            for actor in actors:  # so that what is printed shows the present, however long that took
-                catch_up(url, actor, stop)
-            wait = keep_sending(url, actors, stop)
-            output.emit(welcome(url, data, actors, tokens["operator", ""], tokens["admin", first]))
-            _watch(actors, stop)
-            wait()
+            play_there(url, api, stop)
+
+
+def _play(url: str, api: Api, data: Path, actors: list[Actor], span_us: int, stop: threading.Event) -> None:
+    clock = SystemClock()
+    prepare(api, actors)
+    first, *_ = tenants = [actor.tenant for actor in actors]
+    tokens = demo_tokens(api, data, [("operator", ""), ("admin", first), *(("write", name) for name in tenants)])
+    for actor in actors:
+        actor.token = tokens["write", actor.tenant]
+    output.note(f"The dashboard answers already: {url}/#token={tokens['operator', '']}")
+    _write_history(url, api, actors, span_us, stop)
+    if not stop.is_set():
+        for actor in actors:
+            describe_metrics(api, actor)
+        set_limits(api, actors)
+        wait = play(url, actors, clock, stop)
+        for actor in actors[:2]:
+            send_bad_reports(url, api, actor, clock)
+        output.emit(welcome(url, data, actors, tokens["operator", ""], tokens["admin", first]))
+        _watch(actors, stop)
+        wait()
     for actor in actors:
         if actor.broken:
             raise Failed(f"sending for {actor.tenant} broke: {actor.broken[0]}") from actor.broken[0]
     output.note(f"stopped; {sum(actor.acknowledged() for actor in actors):,} reports are kept in {data}")
 
 
+def _write_history(url: str, api: Api, actors: list[Actor], span_us: int, stop: threading.Event) -> None:
+    clock = SystemClock()
+    resume(api, actors, clock.now_us(), span_us)
+    bodies = missing(actors, clock.now_us())
+    if not bodies:
+        return
+    minutes = max(body.ticks.stop for body in bodies) - min(body.ticks.start for body in bodies)
+    what = f"{about_duration(minutes * MINUTE)} of history"
+    output.note(f"writing {what}, a report a minute of each device")
+    began_s = time.monotonic()
+    with output.progress(what, sum(len(body.ticks) * len(body.places) for body in bodies)) as advance:
+        fill(url, actors, clock, stop, advance)
+    output.note(f"wrote {sum(a.acknowledged() for a in actors):,} reports in {time.monotonic() - began_s:.1f} s")
+
+
 def welcome(url: str, data: Path, actors: list[Actor], operator: str, token: str) -> str:
     """What to do now. Every line can be copied as it is. The dashboard gets an operator's token, to show both tenants."""
     first = actors[0]
-    device, interval_us = first.fleet.names[0], first.fleet.interval_us
-    seconds = max(MINUTE, 4 * interval_us) // SECOND
-    asked = f"{url}/v1/devices/{in_path(device)}/series?{urlencode({'start': f'-{seconds}s'})}"
+    device = first.present.names[0]
+    asked = f"{url}/v1/devices/{in_path(device)}/series?{urlencode({'start': '-10m'})}"
     store = shlex.quote(f"rocksdb:{data}")
-    tenants = ", ".join(f"{a.fleet.devices:,} of {a.tenant}" for a in actors)
+    tenants = ", ".join(f"{a.present.devices:,} of {a.tenant}" for a in actors)
     return "\n".join(
         (
             f"Devices: {tenants}; together they send {sum(a.rate for a in actors):,.0f} reports/s.",
+            *story(*actors),
             "",
             f"dashboard  {url}/#token={operator}",
             f"token      {token}  (reads and writes as {first.tenant})",
@@ -120,6 +162,19 @@ def welcome(url: str, data: Path, actors: list[Actor], operator: str, token: str
             "Ctrl-C stops it.",
         )
     )
+
+
+def story(first: Actor, second: Actor, third: Actor) -> list[str]:
+    """What there is to see."""
+    told = [f"{_named(first, place)} sends {MAD_PER_S} reports/s and is limited" for place in first.mad]
+    told += [f"{_named(second, place)} falls silent" for place in second.silent]
+    if third.gateway:
+        told.append(f"{third.tenant} is near its {third.limits['writes_per_s']:,} reports/s")
+    return [f"You will see: {', '.join([*told, 'bad reports are among the dead letters'])}."]
+
+
+def _named(actor: Actor, place: int) -> str:
+    return f"{actor.present.names[place]} of {actor.tenant}"
 
 
 def _watch(actors: list[Actor], stop: threading.Event) -> None:

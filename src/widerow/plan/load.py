@@ -58,7 +58,7 @@ class Sample:
         )
 
     def _cells(self, device: Ints, tick: Ints, time_us: Ints) -> Cells:
-        draw = Draw(_SEED, device, tick, time_us, self.kind.interval_us)
+        draw = Draw(_SEED, device, tick, time_us, self.kind.interval_us, self.kind.interval_us)
         metrics, said = self.kind.metrics, bool(self.kind.text_bytes)
         width = metrics + said
         number = np.full((len(tick), width), np.nan)

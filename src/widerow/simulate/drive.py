@@ -27,6 +27,7 @@ from widerow.simulate.chaos import ChaosSettings, chaos
 from widerow.simulate.encode import FORMATS, Format
 from widerow.simulate.fleet import Fleet
 from widerow.simulate.latency import Latencies
+from widerow.simulate.part import Part
 from widerow.simulate.wire import Connection, Response, Target, TransportError
 
 MAX_TRIES = 6
@@ -106,7 +107,7 @@ class Work:
 
 def drive(
     target: str,
-    fleet: Fleet,
+    fleet: Fleet | Part,
     *,
     token: str = "",
     rate: float | None = None,
@@ -164,7 +165,7 @@ class Lane:
             return next(self._work, None)
 
 
-def lanes_of(fleet: Fleet, plan: Plan, connections: int) -> list[Lane]:
+def lanes_of(fleet: Fleet | Part, plan: Plan, connections: int) -> list[Lane]:
     """What the connections work through."""
     if plan.trouble is None:
         return [Lane(work_of(fleet, plan))]
@@ -172,7 +173,7 @@ def lanes_of(fleet: Fleet, plan: Plan, connections: int) -> list[Lane]:
     return [Lane(troubled_work(fleet, plan, slice(lane, None, lanes))) for lane in range(lanes)]
 
 
-def troubled_work(fleet: Fleet, plan: Plan, devices: slice) -> Iterator[Work]:
+def troubled_work(fleet: Fleet | Part, plan: Plan, devices: slice) -> Iterator[Work]:
     """The requests of some devices, with trouble. The rate is theirs as a share of the fleet's."""
     trouble = replace(plan.trouble or ChaosSettings(), writers=1, versions_travel=False, batch_reports=plan.lines)
     names = fleet.names.to_list()[devices]
@@ -190,7 +191,7 @@ def troubled_work(fleet: Fleet, plan: Plan, devices: slice) -> Iterator[Work]:
         tick = chapter.stop
 
 
-def work_of(fleet: Fleet, plan: Plan) -> Iterator[Work]:
+def work_of(fleet: Fleet | Part, plan: Plan) -> Iterator[Work]:
     """The requests of a plan, in order. Made in big blocks, cut to `lines` devices each.
 
     Due times follow the nominal count of reports, lost ones included, so that a rate of devices / interval keeps event time

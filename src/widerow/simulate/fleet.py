@@ -30,6 +30,8 @@ from widerow.simulate.trucks import truck_name, truck_record
 MAX_DELAY = 5
 """How many ticks late a report can be."""
 EVERYONE = slice(None)
+Devices = slice | Ints
+"""Some devices of a fleet, by their numbers."""
 
 _HALLS = 7
 
@@ -48,7 +50,11 @@ class Fleet:
         gaps: float = 0.01,
         duplicates: float = 0.005,
         out_of_order: float = 0.02,
+        pace_us: int = 0,
     ) -> None:
+        """`pace_us`: the time in which values wander by a step; 0: an interval. Fleets that share it, their seed and their
+        start go on where one another stop, however often they report.
+        """
         unknown = sorted(set(kinds or ()) - set(KINDS))
         if unknown:
             raise Rejected(f"no kind of device is called {unknown[0]!r}: choose from {', '.join(KINDS)}", code="simulate")
@@ -60,6 +66,7 @@ class Fleet:
         # Sensors stamp whole milliseconds; with intervals below a second that could give two reports one time.
         self._stamp_us = MS if interval_us >= SECOND else 1
         self.seed, self.devices, self.interval_us = seed, devices, interval_us
+        self.pace_us = pace_us or interval_us
         self.start_us = start_us - start_us % self._stamp_us
         self.gaps, self.duplicates, self.out_of_order = gaps, duplicates, out_of_order
         self.kinds = tuple(KINDS[name] for name in kinds or FLEETS["factory"])
@@ -71,12 +78,12 @@ class Fleet:
         self._text_codes = {text: code for code, text in enumerate(dict.fromkeys([*said, *fitted]))}
         self._texts = Names.of(self._text_codes)
 
-    def batch(self, tick: int, devices: slice = EVERYONE) -> Batch:
+    def batch(self, tick: int, devices: Devices = EVERYONE) -> Batch:
         """What arrives during that tick from those devices, late reports last. Nobody has received it: versions are 0."""
         chosen = np.arange(self.devices)[devices]
         return self._batch(chosen, *self._arrivals(tick, chosen))
 
-    def made(self, ticks: range, devices: slice = EVERYONE) -> Batch:
+    def made(self, ticks: range, devices: Devices = EVERYONE) -> Batch:
         """What those devices report in those ticks, each report once, in order of the ticks: no network is between.
 
         Lost reports (`gaps`) are lost here, too.
@@ -106,9 +113,9 @@ class Fleet:
         out: Ints = time_us - time_us % self._stamp_us
         return out
 
-    def types(self, devices: slice = EVERYONE) -> list[str]:
-        """The type of each device of a slice, in the order of its batch's device dictionary."""
-        return [self._kind(i).name for i in range(self.devices)[devices]]
+    def types(self, devices: Devices = EVERYONE) -> list[str]:
+        """The type of each of those devices, in the order of their batch's device dictionary."""
+        return [self._kind(i).name for i in np.arange(self.devices)[devices].tolist()]
 
     def device_records(self, devices: slice = EVERYONE) -> list[Device]:
         """The devices as a catalog would know them."""
@@ -163,7 +170,7 @@ class Fleet:
         for k, kind in enumerate(self.kinds):
             rows = np.flatnonzero(which == k)
             if len(rows):
-                draw = Draw(self.seed, device[rows], made[rows], time_us[rows], self.interval_us)
+                draw = Draw(self.seed, device[rows], made[rows], time_us[rows], self.interval_us, self.pace_us)
                 block = self._block(kind, draw)
                 counts[rows] = block.told.sum(axis=1)
                 blocks.append((rows, block))

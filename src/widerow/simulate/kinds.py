@@ -36,6 +36,8 @@ class Draw:
     tick: Ints
     time_us: Ints
     interval_us: int
+    pace_us: int
+    """The time of a step."""
 
     def chance(self, stream: int, tick: Ints | None = None) -> Floats:
         return chance(self.seed, stream, self.device, self.tick if tick is None else tick)
@@ -43,6 +45,11 @@ class Draw:
     def trait(self, stream: int) -> Floats:
         """What makes one device differ from the next, in [0, 1): the same at every tick."""
         return chance(self.seed, stream, self.device, np.zeros(1, np.int64))
+
+    @cached_property
+    def step(self) -> Ints:
+        """How far values have wandered: as many steps as ticks, unless the fleet has a pace of its own."""
+        return self._step_at(self.tick)
 
     @cached_property
     def day(self) -> Floats:
@@ -53,12 +60,13 @@ class Draw:
     @cached_property
     def state(self) -> Ints:
         """Codes into STATES."""
-        return self._state_at(self.tick)
+        return self._state_at(self.step)
 
     @cached_property
     def state_told(self) -> Flags:
         """Whether the report mentions the state."""
-        out: Flags = (self.state != self._state_at(self.tick - 1)) | ((self.tick + self.device) % _STATE_REPEAT == 0)
+        before = self._state_at(self._step_at(self.tick - 1))
+        out: Flags = (self.state != before) | ((self.tick + self.device) % _STATE_REPEAT == 0)
         return out
 
     @cached_property
@@ -72,6 +80,9 @@ class Draw:
         before = Journey(self.seed, self.device, self.time_us - self.interval_us - self.interval_us // 50)
         out: Flags = (self.journey.status != before.status) | ((self.tick + self.device) % _STATE_REPEAT == 0)
         return out
+
+    def _step_at(self, tick: Ints) -> Ints:
+        return tick if self.pace_us == self.interval_us else tick * self.interval_us // self.pace_us
 
     def _state_at(self, tick: Ints) -> Ints:
         # Shifted by device, so that a fleet does not change state in step; far enough to keep the sum positive.
@@ -105,7 +116,7 @@ class Gauge:
         if self.daily:
             value += self.daily * draw.day
         if self.walk:
-            value += self.walk * walk(draw.seed, stream + 1, draw.device, draw.tick)
+            value += self.walk * walk(draw.seed, stream + 1, draw.device, draw.step)
         if self.jitter:
             value += self.jitter * (draw.chance(stream + 9) - 0.5)
         if self.at_rest is not None:
@@ -147,7 +158,7 @@ class Flag:
     kind = MetricKind.GAUGE
 
     def values(self, stream: int, draw: Draw) -> Floats:
-        slot = (draw.tick + draw.device % self.dwell) // self.dwell
+        slot = (draw.step + draw.device % self.dwell) // self.dwell
         return (draw.chance(stream, slot) < self.share).astype(np.float64)
 
 
@@ -193,7 +204,7 @@ class Fitting:
 
     def code(self, draw: Draw) -> Ints:
         """Codes into the texts."""
-        return (draw.chance(stream_of(self.tag), draw.tick // self.ticks) * len(self.texts)).astype(np.int64)
+        return (draw.chance(stream_of(self.tag), draw.step // self.ticks) * len(self.texts)).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
