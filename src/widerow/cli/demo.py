@@ -22,8 +22,6 @@ from widerow.cli import output
 from widerow.cli.actors import Actor, began_us, cast, describe_metrics, prepare, set_limits
 from widerow.cli.api import Api, in_path
 from widerow.cli.connect import configuration
-from widerow.cli.demo_history import fill, missing, resume
-from widerow.cli.demo_story import MAD_PER_S, play, send_bad_reports
 from widerow.cli.demo_tokens import demo_tokens
 from widerow.cli.failure import Failed, Misused
 from widerow.cli.serve import Host, Port, obey_signals, refuse_if_served, start_logging, warm_up
@@ -103,6 +101,8 @@ def _serve(settings: Config, data: Path, play_there: Callable[[str, Api, threadi
 
 
 def _play(url: str, api: Api, data: Path, actors: list[Actor], span_us: int, stop: threading.Event) -> None:
+    from widerow.cli.demo_story import play, send_bad_reports  # noqa: PLC0415
+
     clock = SystemClock()
     prepare(api, actors)
     first, *_ = tenants = [actor.tenant for actor in actors]
@@ -128,6 +128,8 @@ def _play(url: str, api: Api, data: Path, actors: list[Actor], span_us: int, sto
 
 
 def _write_history(url: str, api: Api, actors: list[Actor], span_us: int, stop: threading.Event) -> None:
+    from widerow.cli.demo_history import fill, missing, resume  # noqa: PLC0415
+
     clock = SystemClock()
     resume(api, actors, clock.now_us(), span_us)
     bodies = missing(actors, clock.now_us())
@@ -166,6 +168,8 @@ def welcome(url: str, data: Path, actors: list[Actor], operator: str, token: str
 
 def story(first: Actor, second: Actor, third: Actor) -> list[str]:
     """What there is to see."""
+    from widerow.cli.demo_story import MAD_PER_S  # noqa: PLC0415
+
     told = [f"{_named(first, place)} sends {MAD_PER_S} reports/s and is limited" for place in first.mad]
     told += [f"{_named(second, place)} falls silent" for place in second.silent]
     if third.gateway:
