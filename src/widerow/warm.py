@@ -33,7 +33,7 @@ from widerow.model.errors import WiderowError
 from widerow.model.names import Names
 from widerow.model.system import check_address_space, explained
 from widerow.model.tenant import Limits, Tenant
-from widerow.model.times import DAY, HOUR, MINUTE, SECOND, TimeSpan
+from widerow.model.times import DAY, HOUR, MINUTE, MS, SECOND, TimeSpan
 from widerow.pipeline.job import Job, Outcome
 from widerow.pipeline.pipeline import INLINE_BYTES
 from widerow.query.fleet import ask, fleet_question
@@ -96,10 +96,13 @@ def _write(service: Service, tenant: Tenant) -> None:
     small = "".join(line.format(d=d, t=(now_us - d * SECOND) * 1000) for d in range(5)).encode()
     repeated = small + small + b"broken\n"
     large = repeated * (INLINE_BYTES // len(repeated) + 1)
+    many = "".join(
+        line.format(d=d % 5, t=(now_us - d * MS) * 1000) for d in range(200)
+    ).encode()  # so many are counted by device
     reports = b'[{"device": "d1", "time": %d, "values": {"x": 1.5, "s": "text"}, "tags": {"a": "b"}}]' % (now_us // 1000)
     arrow = encode_arrow(batch_of([Report("d1", now_us - HOUR, {"x": 2.5, "s": "text"}, {"a": "b"}, now_us // 1000 * 1000)]))
     bodies = service.bodies
-    for body in (small, repeated, large, small):
+    for body in (small, repeated, large, many, small):
         _send(service, tenant, body, bodies.lines(body, encoding="", precision="ns", max_bytes=1 << 30, tenant=tenant))
     for body, media_type in ((reports, "application/json"), (arrow, "application/vnd.apache.arrow.stream")):
         decode = bodies.reports(body, content_type=media_type, encoding="", precision="ms", max_bytes=1 << 30)
