@@ -22,6 +22,7 @@ _CELL_W, _CELL_H = 4, 3
 _LABELS_W, _BARS_W, _TOP, _BOTTOM = 210, 150, 58, 40
 _GAP = 28
 _LEGEND_X = 460
+_LETTERS = 110
 _FONT = "ui-sans-serif, system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
 
 
@@ -36,7 +37,8 @@ def intensities(heat: Floats) -> Floats:
 def svg(simulations: Sequence[Simulation]) -> str:
     """All designs, one below the other."""
     panels, y = [], 0
-    width = _LABELS_W + _CELL_W * max(len(one.heat.times_us) for one in simulations) + _BARS_W
+    widest = max(len(one.heat.times_us) for one in simulations)
+    width = max(_LABELS_W + _CELL_W * widest + _BARS_W, _LEGEND_X + 26 * (len(_SHADES) + 1))
     for one in simulations:
         panels.append(f'<g transform="translate(0 {y})">{"".join(_panel(one))}</g>')
         y += _TOP + _height(one) + _BOTTOM + _GAP
@@ -76,8 +78,13 @@ def _panel(simulation: Simulation) -> Iterator[str]:
         x = _LABELS_W + column * _CELL_W
         yield f'<text x="{x}" y="{_TOP + height + 14}" fill="#55525e">{_clock(int(heat.times_us[column]))}</text>'
     yield from _bars(simulation, _LABELS_W + width + 16, height)
-    told = "; ".join(simulation.diagnostics[:2])
-    yield f'<text x="{_LABELS_W}" y="{_TOP + height + 30}" fill="#a33a2a">{escape(told[:130])}</text>'
+    for i, told in enumerate(simulation.diagnostics[:2]):
+        yield f'<text x="0" y="{_TOP + height + 32 + 15 * i}" fill="#a33a2a">{escape(shortened(told))}</text>'
+
+
+def shortened(told: str) -> str:
+    """As much as fits below the picture of an hour."""
+    return told if len(told) <= _LETTERS else f"{told[: _LETTERS - 1]}…"
 
 
 def headline(simulation: Simulation) -> str:
