@@ -144,6 +144,17 @@ def test_a_hot_device_is_named_where_it_lies() -> None:
     assert found.hottest_share >= 500 / 529
 
 
+def test_rows_and_partitions_that_grow_too_large_are_told() -> None:
+    def large(spec: str, fleet: Fleet = SMALL) -> list[str]:
+        return [told for told in run(spec, fleet).diagnostics if told.startswith("large rows")]
+
+    # A report a minute: 69.4 days. Ten numbers with their times each ten seconds, 1,382,400 bytes a day: 72.3 days.
+    assert large(READINGS + "(device, ts))") == ["large rows: a partition of device passes 100,000 rows after 69d"]
+    assert large("{device}", LARGE) == ["large rows: a row of device passes 100 MB after 72d"]
+    assert not large("{device}#{time:ms}")
+    assert not large(READINGS + "((device, day), ts))")
+
+
 def test_questions_cost_what_the_key_makes_them_cost() -> None:
     good, bad = run("{tenant}#{device}#{reversed:13}"), run("{time:ms}#{device}")
     assert good.questions["device_hour"].rows == good.questions["device_hour"].wanted == 60

@@ -17,9 +17,10 @@ from widerow.keylab.atoms import Atoms, atoms_of
 from widerow.keylab.design import Design
 from widerow.keylab.facts import Facts
 from widerow.keylab.reads import Answer, Reads
+from widerow.keylab.size import growth
 from widerow.keylab.tablets import BUSY_PER_S, tablets_for
 from widerow.model.arrays import Floats, Ints
-from widerow.model.times import DAY, HOUR, MINUTE, SECOND
+from widerow.model.times import DAY, HOUR, MINUTE, SECOND, about_duration
 from widerow.plan.fleet import DeviceClass, Fleet
 
 _WARM_UP_US = HOUR
@@ -187,10 +188,10 @@ class _Run:
             questions=self.reads.answers(self.tablets, self.stop_us - MINUTE),
             heat=heat,
         )
-        return replace(simulation, diagnostics=tuple(_diagnostics(simulation, self.atoms)))
+        return replace(simulation, diagnostics=tuple(_diagnostics(simulation, self.atoms, self.facts)))
 
 
-def _diagnostics(simulation: Simulation, atoms: Atoms) -> Iterator[str]:
+def _diagnostics(simulation: Simulation, atoms: Atoms, facts: Facts) -> Iterator[str]:
     """What stands out, in the words of heat maps."""
     fair = 1 / simulation.nodes
     rows_per_s = simulation.hottest_share * simulation.rows_per_s
@@ -199,6 +200,10 @@ def _diagnostics(simulation: Simulation, atoms: Atoms) -> Iterator[str]:
         yield f"high write pressure: one tablet takes {share}, at {simulation.hottest_key}"
     if simulation.nodes > 1 and simulation.read_share and simulation.read_share[0] > 1.5 * fair:
         yield f"high read pressure: one node serves {simulation.read_share[0]:.0%} of the reads"
+    grown = growth(facts)
+    if grown is not None:
+        full = f"passes {grown.limit} after {about_duration(grown.full_us)}"
+        yield f"large rows: a {grown.holder} of {grown.kind} {full}"
     peak = simulation.heat.writes.max(axis=1)
     alone = atoms.has_one_device & (atoms.hot > 0).any(axis=1)
     typical = np.median(peak[peak > 0]) if (peak > 0).any() else 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from widerow.keylab.design import grows
 from widerow.keylab.facts import NUMBER_BYTES, Facts, tells_device
@@ -92,35 +93,58 @@ def _collisions(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _growth(facts: Facts) -> Iterator[Finding]:
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A row of Bigtable, or a partition of Cassandra, that becomes too large."""
+
+    holder: str
+    kind: str
+    """The class of the devices in it."""
+    limit: str
+    full_us: int
+    """So long after its first report it passes the limit."""
+    period_us: float
+    """For how long it grows."""
+
+
+def growth(facts: Facts) -> Growth | None:
+    """The row or partition that is too large first."""
     design = facts.design
-    if design.is_aggregate and not design.partition:
-        return
+    if any(part.kind == "hash" for part in design.fields) or (design.is_aggregate and not design.partition):
+        return None
     if design.partition:
         if not any(map(grows, design.fields[design.partition :])):
-            return  # a row for each key, overwritten: it does not grow
+            return None  # a row for each key, overwritten: it does not grow
     elif (
         design.time is not None
         or "sequence" in design.values
         or any(0 < family.max_versions < 10 for family in design.families)
     ):
-        return  # a row for each report, or the last versions only
-    holder = "partition" if design.partition else "row"
-    period_us = _period_us(facts)
+        return None  # a row for each report, or the last versions only
     worst = max(facts.fleet.classes, key=lambda kind: bytes_of_device(facts, kind))
     entities = _entities(facts)
-    rows_per_s, bytes_per_s = facts.rows_per_s(worst) * entities, bytes_of_device(facts, worst) * entities
-    full_us = SECOND * LARGE_ROW_BYTES / bytes_per_s
+    full_us = SECOND * LARGE_ROW_BYTES / (bytes_of_device(facts, worst) * entities)
+    rows_full_us = SECOND * LARGE_PARTITION_ROWS / (facts.rows_per_s(worst) * entities)
     limit = "100 MB"
-    if design.partition and SECOND * LARGE_PARTITION_ROWS / rows_per_s < full_us:
-        full_us, limit = SECOND * LARGE_PARTITION_ROWS / rows_per_s, f"{LARGE_PARTITION_ROWS:,} rows"
-    if full_us < min(period_us, _NEVER_US):
-        ends = f"until {about_duration(period_us)} are over" if period_us < 1000 * 365 * DAY else "without end"
-        when = date_of(facts.now_us + full_us)
+    if design.partition and rows_full_us < full_us:
+        full_us, limit = rows_full_us, f"{LARGE_PARTITION_ROWS:,} rows"
+    period_us = _period_us(facts)
+    if full_us >= min(period_us, _NEVER_US):
+        return None
+    return Growth("partition" if design.partition else "row", worst.name, limit, int(full_us), period_us)
+
+
+def _growth(facts: Facts) -> Iterator[Finding]:
+    found = growth(facts)
+    if found is not None:
+        ends = "without end"
+        if found.period_us < 1000 * 365 * DAY:
+            ends = f"until {about_duration(int(found.period_us))} are over"
+        when = f"on {date_of(facts.now_us + found.full_us)}, after {about_duration(found.full_us)}"
         yield Finding(
             "unbounded-row",
-            ERROR if full_us < SOON_US else ADVICE,
-            f"a {holder} of {worst.name} grows {ends}, and passes {limit} on {when}, after {about_duration(int(full_us))}:"
+            ERROR if found.full_us < SOON_US else ADVICE,
+            f"a {found.holder} of {found.kind} grows {ends}, and passes {found.limit} {when}:"
             " put a bucket of time into its key",
             tuple(facts.same_device_keys(DAY)),
         )
