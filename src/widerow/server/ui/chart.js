@@ -172,8 +172,8 @@ function limit(u, { limit: at, limitLabel }) {
   c.setLineDash([3 * ratio, 3 * ratio]);
   c.beginPath(); c.moveTo(left, y); c.lineTo(left + width, y); c.stroke();
   c.font = `${11 * ratio}px ${css("--font")}`;
-  c.textAlign = "right";
-  c.fillText(limitLabel ?? `alert at ${number(at)}`, left + width, y - 4 * ratio);
+  c.textAlign = "left";
+  c.fillText(limitLabel ?? `alert at ${number(at)}`, left + 4 * ratio, y - 4 * ratio);
   c.restore();
 }
 

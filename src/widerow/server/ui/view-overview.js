@@ -1,7 +1,7 @@
 // What is wrong or has changed now, in one line; then how the fleet and the process do, each with its last hour.
 
 import { chart, spark } from "./chart.js";
-import { bar, dot, fill, h, state, table, text, unit } from "./dom.js";
+import { bar, dot, fill, h, table, text, unit } from "./dom.js";
 import { bytes, duration, number, percent, seconds, when } from "./format.js";
 import { to } from "./place.js";
 
@@ -14,36 +14,39 @@ const FIGURES = [
   { name: "backpressure_events", label: "Backpressure", shown: (v) => [number(v), "/min"], note: (o) => note(o.figures.pending_compactions, (v) => `${number(v)} compactions wait`) },
 ];
 export const STAGES = { decode: "Decode", admit: "Check and admit", commit: "Commit", sync: "Sync to disk", rollup: "Roll up", mqtt: "MQTT", kafka: "Kafka" };
-export const STATES = { ok: "ok", slow: "slow", failed: "failed", unused: "not used" };
+const MOST_ALERTS = 5, MOST_TENANTS = 6, MOST_REASONS = 4, SHORT = 20;
+const STATES = { ok: "ok", slow: "slow", failed: "failed", unused: "not used" };
 
 function note(figure, words) {
   return { text: figure && figure.now !== null ? words(figure.now) : "" };
 }
 
-export function show(root, context) {
+export function show(root) {
   const say = h("div", { class: "say", "aria-live": "polite" }), stats = h("div", { class: "stats" });
   const left = h("div"), right = h("div");
   fill(root, say, stats, h("div", { class: "grid" }, left, right));
   const rate = part(left, "Ingestion", "reports a second"), p99 = part(left, "Acknowledged within", "99th percentile, ms"), refused = part(left, "Refused", "reports a minute, by reason");
-  const charts = [
-    chart(rate, { height: 150, label: "Reports a second", sync: "overview" }),
-    chart(p99, { height: 120, label: "Time to acknowledge, 99th percentile", sync: "overview" }),
-    chart(refused, { height: 110, label: "Refused reports", sync: "overview" }),
-  ];
-  const places = Object.fromEntries(["alerts", "stages", "tenants", "store"].map((name) => [name, h("div", { class: "block" })]));
+  const charts = {
+    rate: chart(rate, { height: 150, label: "Reports a second", sync: "overview" }),
+    p99: chart(p99, { height: 130, label: "Time to acknowledge, 99th percentile", sync: "overview" }),
+    refused: chart(refused, { height: 110, label: "Refused reports", sync: "overview" }),
+  };
+  const blocks = { rate, p99, refused, nothing: h("p", { class: "dim" }, "Nothing was refused in this hour.") };
+  refused.append(blocks.nothing);
+  const places = Object.fromEntries(["alerts", "stages", "tenants", "store"].map((name) => [name, h("section", { class: "block" })]));
   right.append(...Object.values(places));
   const memory = new Map();
 
   function live(overview) {
     headline(say, overview);
     figures(stats, overview, memory);
-    draw(charts, overview, [rate, p99, refused]);
-    once(memory, "alerts", overview.alerts, () => alerts(places.alerts, overview));
+    draw(charts, overview, blocks);
+    once(memory, "alerts", [overview.alerts, overview.minutes], () => alerts(places.alerts, overview));
     once(memory, "stages", overview.stages, () => stages(places.stages, overview));
-    once(memory, "tenants", [overview.tenants, overview.scope], () => tenants(places.tenants, overview, context));
-    once(memory, "store", overview.store, () => store(places.store, overview));
+    once(memory, "tenants", [overview.tenants, overview.scope], () => tenants(places.tenants, overview));
+    once(memory, "store", [overview.store, overview.started], () => store(places.store, overview));
   }
-  return { live, stop: () => charts.forEach((one) => one.destroy()) };
+  return { live, stop: () => Object.values(charts).forEach((one) => one.destroy()) };
 }
 
 /** Draw a part only when what it shows has changed. */
@@ -53,20 +56,24 @@ function once(memory, name, data, act) {
 }
 
 function part(side, title, small) {
-  const block = h("div", { class: "block" }, h("h2", null, title, " ", h("small", null, small)));
+  const block = h("section", { class: "block" }, h("h2", null, title, " ", h("small", null, small)));
   side.append(block);
   return block;
 }
 
 function headline(say, overview) {
   const issues = overview.headline ?? [];
-  const key = JSON.stringify(issues);
+  const key = JSON.stringify([issues, overview.devices.total === 0]);
   if (say.dataset.key === key) return;
   say.dataset.key = key;
-  const title = issues.length === 0 ? "All is well" : issues.length === 1 ? "One thing needs attention" : `${issues.length} things need attention`;
-  fill(say, h("h1", null, title),
-    issues.length ? issues.map((issue) => h("span", { class: `issue ${issue.severity}` }, h("a", { href: address(issue) }, issue.text), issue.since ? h("span", { class: "dim" }, ` since ${when(issue.since)}`) : null))
-      : h("span", { class: "dim" }, "No alert fires, no stage is slow, nothing is hot."));
+  const nobody = overview.devices.total === 0 && !issues.length;
+  const title = nobody ? "No device has reported yet" : issues.length === 0 ? "All is well" : issues.length === 1 ? "One thing needs attention" : `${issues.length} things need attention`;
+  const words = nobody ? ["Send a report to ", h("code", null, "POST /v1/write"), " with a token of role write; it appears here within seconds."] : "No alert fires, no stage is slow, nothing is hot.";
+  fill(say, h("h1", null, title), issues.length ? issues.map(issueOf) : h("span", { class: "dim" }, words));
+}
+
+function issueOf(issue) {
+  return h("span", { class: `issue ${issue.severity}` }, h("a", { href: address(issue) }, issue.text), issue.since ? h("span", { class: "dim" }, ` since ${when(issue.since)}`) : null);
 }
 
 function address(issue) {
@@ -92,53 +99,60 @@ function figures(stats, overview, memory) {
 }
 
 function draw(charts, overview, blocks) {
-  const times = overview.minutes.map((time) => Date.parse(time));
-  const span = { times, from: times[0], to: times.at(-1) };
-  const { ingestion_rate: rate, ingestion_latency_p99: p99 } = overview.figures;
-  charts[0].draw({ ...span, zero: true, series: [{ label: "reports", values: rate.minutes, colour: "--c1", unit: "/s", fill: true }] });
-  blocks[1].hidden = !p99;
+  const times = overview.minutes.map((time) => Date.parse(time)), span = { times, from: times[0], to: times.at(-1), zero: true };
+  const { ingestion_rate: rate, ingestion_latency_p99: p99 } = overview.figures, reasons = overview.refusals.slice(0, MOST_REASONS);
+  const young = Date.parse(overview.started) > times[0];
+  text(blocks.rate.querySelector("small"), young ? `reports a second, since the start at ${when(overview.started)}` : "reports a second");
+  charts.rate.draw({ ...span, series: [{ label: "reports", values: rate.minutes, colour: "--c1", unit: "/s", fill: true }] });
+  blocks.p99.hidden = !p99;
   if (p99) {
-    charts[1].draw({ ...span, zero: true, limit: p99.limit ? p99.limit * 1000 : null,
+    charts.p99.draw({ ...span, limit: p99.limit ? p99.limit * 1000 : null,
       series: [{ label: "p99", values: p99.minutes.map((value) => (value === null ? null : value * 1000)), colour: "--c1", unit: "ms" }] });
   }
-  blocks[2].hidden = overview.refusals.length === 0;
-  if (overview.refusals.length) {
-    charts[2].draw({ ...span, zero: true, series: overview.refusals.slice(0, 4).map((one, i) => ({ label: one.code, values: one.minutes, colour: `--c${[2, 4, 3, 5][i]}` })) });
-  }
+  blocks.nothing.hidden = reasons.length > 0;
+  charts.refused.element.hidden = reasons.length === 0;
+  if (reasons.length) charts.refused.draw({ ...span, series: reasons.map((one, i) => ({ label: one.code, values: one.minutes, colour: `--c${[2, 4, 3, 5][i]}` })) });
 }
 
 function alerts(place, overview) {
-  const shown = (overview.alerts ?? []).slice(0, 8);
+  const all = overview.alerts ?? [], shown = all.slice(0, MOST_ALERTS);
   fill(place, h("h2", null, "Alerts"), shown.length
     ? table([
       { label: "alert", cell: (a) => [dot(a.silenced ? "" : a.state === "firing" ? a.severity : "pending"), h("a", { href: to("alerts", [a.id]) }, a.name), " ", h("span", { class: "dim" }, a.device || a.tenant || "")] },
+      { label: "last hour", cell: (a) => h("div", { class: "small-line" }, a.device || !overview.figures[a.name] ? null : spark(overview.figures[a.name].minutes, a.state === "firing" ? "--bad" : "--c1")) },
       { label: "state", number: true, cell: (a) => h("span", { class: "dim" }, `${a.silenced ? "silenced" : a.state} since ${when(a.since)}`) },
     ], shown, { caption: "Alerts", bare: true })
-    : state("empty", "No alert fires."));
+    : h("p", { class: "dim" }, "No alert fires."), all.length > MOST_ALERTS ? h("a", { href: to("alerts") }, `${all.length - MOST_ALERTS} more`) : null);
 }
 
 function stages(place, overview) {
+  place.hidden = !overview.stages?.length;
   fill(place, h("h2", null, "Stages"), table([
-    { label: "stage", cell: (one) => [dot(one.state === "unused" ? "" : one.state), STAGES[one.name] ?? one.name, one.state === "ok" || one.state === "unused" ? null : h("span", { class: "dim" }, ` ${STATES[one.state]}`)] },
-    { label: "now", number: true, cell: (one) => (one.state === "unused" ? h("span", { class: "dim" }, "not used") : one.detail || (one.value === null || one.value === undefined ? "" : duration(one.value))) },
+    { label: "stage", cell: (one) => [dot(one.state === "unused" ? "" : one.state), STAGES[one.name] ?? one.name] },
+    { label: "now", number: true, cell: (one) => h("span", { class: one.state === "slow" ? "warn" : one.state === "failed" ? "bad" : "dim", title: one.detail }, stageWords(one)) },
   ], overview.stages ?? [], { caption: "Stages", bare: true }));
 }
 
-function tenants(place, overview, context) {
-  if (overview.scope !== "all") { fill(place); return; }
-  fill(place, h("h2", null, "Tenants ", h("small", null, "busiest first, with their share of the quota")), table([
-    { label: "tenant", cell: (one) => h("a", { href: to("overview", [], { tenant: one.name }) }, one.display_name || one.name) },
-    { label: "refused", number: true, cell: (one) => (one.refused_per_s > 0 ? h("span", { class: "bad" }, `${number(one.refused_per_s)} /s`) : "") },
+/** What a stage says of itself, if that is short or it is not well. */
+function stageWords({ state, detail, value }) {
+  if (state === "unused") return STATES.unused;
+  const known = value ? duration(value) : detail.length <= SHORT ? detail : "";
+  return state === "ok" ? known || STATES.ok : `${STATES[state] ?? state}: ${detail || known}`;
+}
+
+function tenants(place, overview) {
+  const all = overview.tenants ?? [], own = overview.scope !== "all";
+  place.hidden = own && all[0]?.share === null;
+  fill(place, h("h2", null, own ? "Quota " : "Tenants ", h("small", null, own ? "share of the reports a second that are allowed" : "busiest first, with the share of their quota")), table([
+    { label: "tenant", cell: (one) => h("a", { href: own ? to("tenants") : to("overview", [], { tenant: one.name }) }, one.display_name || one.name) },
+    { label: "last hour", cell: (one) => h("div", { class: "small-line" }, spark(one.minutes)) },
+    { label: "refused", number: true, cell: (one) => (one.refused_per_s > 0 ? h("span", { class: "bad" }, `${number(one.refused_per_s)} /s refused`) : "") },
     { label: "reports", number: true, cell: (one) => [number(one.reports_per_s), unit("/s"), one.share === null ? null : bar(one.share)] },
-  ], (overview.tenants ?? []).slice(0, 8), { caption: "Tenants", bare: true }));
-  void context;
+  ], all.slice(0, MOST_TENANTS), { caption: "Tenants", bare: true }));
 }
 
 function store(place, overview) {
   const known = overview.store;
-  if (!known) { fill(place); return; }
-  fill(place, h("h2", null, "Store"), table([
-    { label: "what", cell: (row) => row[0] }, { label: "value", number: true, cell: (row) => row[1] },
-  ], [["On disk", bytes(known.disk_bytes)], ["In memory", bytes(known.memory_bytes)],
-    ["Pending compactions", number(overview.figures.pending_compactions?.now)], ["Started", when(overview.started)]], { caption: "Store", bare: true }));
+  place.hidden = !known;
+  if (known) fill(place, h("h2", null, h("a", { href: to("system") }, "Store")), h("p", { class: "dim" }, `${bytes(known.disk_bytes)} on disk, ${bytes(known.memory_bytes)} in memory; this process started at ${when(overview.started)}.`));
 }
