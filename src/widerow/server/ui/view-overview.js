@@ -2,7 +2,7 @@
 
 import { chart, spark } from "./chart.js";
 import { bar, dot, fill, h, table, text, unit } from "./dom.js";
-import { bytes, duration, number, percent, seconds, when } from "./format.js";
+import { bytes, clockTime, duration, number, percent, seconds, when } from "./format.js";
 import { to } from "./place.js";
 
 const FIGURES = [
@@ -118,9 +118,9 @@ function alerts(place, overview) {
   const all = overview.alerts ?? [], shown = all.slice(0, MOST_ALERTS);
   fill(place, h("h2", null, "Alerts"), shown.length
     ? table([
-      { label: "alert", cell: (a) => [dot(a.silenced ? "" : a.state === "firing" ? a.severity : "pending"), h("a", { href: to("alerts", [a.id]) }, a.name), " ", h("span", { class: "dim" }, a.device || a.tenant || "")] },
+      { label: "alert", words: true, cell: (a) => [dot(a.silenced ? "" : a.state === "firing" ? a.severity : "pending"), h("a", { href: to("alerts", [a.id]) }, a.name), " ", h("span", { class: "dim" }, a.device || a.tenant || "")] },
       { label: "last hour", cell: (a) => h("div", { class: "small-line" }, a.device || !overview.figures[a.name] ? null : spark(overview.figures[a.name].minutes, a.state === "firing" ? "--bad" : "--c1")) },
-      { label: "state", number: true, cell: (a) => h("span", { class: "dim" }, `${a.silenced ? "silenced" : a.state} since ${when(a.since)}`) },
+      { label: "state", number: true, cell: (a) => h("span", { class: "dim" }, `${a.silenced ? "silenced" : a.state} since ${clockTime(Date.parse(a.since))}`) },
     ], shown, { caption: "Alerts", bare: true })
     : h("p", { class: "dim" }, "No alert fires."), all.length > MOST_ALERTS ? h("a", { href: to("alerts") }, `${all.length - MOST_ALERTS} more`) : null);
 }
