@@ -23,7 +23,8 @@ export async function show(root, context) {
   const units = new Map(metrics.metrics.map((metric) => [metric.name, metric]));
   const parts = { head: h("div", { class: "row top" }), hot: h("div"), tools: h("div", { class: "line tools" }), late: h("p", { class: "warn", role: "status" }),
     charts: h("div"), latest: h("section", { class: "block" }), facts: h("div") };
-  fill(root, parts.head, parts.hot, h("div", { class: "grid" }, h("div", null, parts.tools, parts.charts), h("div", null, parts.late, parts.latest, parts.facts)));
+  fill(root, parts.head, parts.hot, h("div", { class: "grid" }, h("div", null, parts.tools, parts.charts,
+    h("p", { class: "dim phone-off" }, "Drag over a chart to zoom in; twice clicked, it goes back. The keys ← and → move the span, + and - zoom, 0 ends it now.")), h("div", null, parts.late, parts.latest, parts.facts)));
   const view = viewing(context, path, device, parts, units);
   await view.begin(latest);
   return view;
@@ -116,8 +117,7 @@ function tools(place, context) {
   const range = chosen(RANGE), level = context.chosen.level ?? "auto", stepped = plan(range.width, level).step;
   fill(place,
     h("span", { class: "line" }, h("span", { class: "dim" }, "Level"), segments("Level", LEVELS, level, (value) => choose({ level: value === "auto" ? null : value }))),
-    stepped ? h("span", { class: "line" }, h("span", { class: "dim" }, "Band"), segments("Band", BANDS, context.chosen.band ?? "minmax", (value) => choose({ band: value === "minmax" ? null : value }))) : null,
-    h("span", { class: "dim phone-off" }, "Drag over a chart to zoom; ← → move, + - zoom, 0 goes back."));
+    stepped ? h("span", { class: "line" }, h("span", { class: "dim" }, "Band"), segments("Band", BANDS, context.chosen.band ?? "minmax", (value) => choose({ band: value === "minmax" ? null : value }))) : null);
 }
 
 /** The latest values. Rows are made once for a set of metrics; later their texts change in place. */

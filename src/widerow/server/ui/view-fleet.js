@@ -22,13 +22,13 @@ export async function show(root, context) {
     fill(root, h("h1", null, "Fleet"), await chooseTenant(context, "fleet", "Choose a tenant to see its fleet."));
     return {};
   }
-  const [{ metrics }, { total }] = await Promise.all([context.ask("/v1/metrics"), context.ask("/v1/devices/counts")]);
+  const [{ metrics }, { devices }] = await Promise.all([context.ask("/v1/metrics"), context.overview() ?? context.ask("/v1/overview")]);
   const numbers = metrics.filter((metric) => metric.kind !== "text");
   if (!numbers.length) {
     fill(root, h("h1", null, "Fleet"), state("empty", "No device of this tenant has sent a number yet."));
     return {};
   }
-  const view = viewing(root, context, numbers, total);
+  const view = viewing(root, context, numbers, devices.total);
   await view.begin();
   return view;
 }

@@ -2,7 +2,7 @@
 
 import { chart, spark } from "./chart.js";
 import { bar, dot, fill, h, table, text, unit } from "./dom.js";
-import { bytes, clockTime, duration, number, percent, seconds, when } from "./format.js";
+import { bytes, clockTime, duration, full, number, percent, seconds, when } from "./format.js";
 import { to } from "./place.js";
 
 const FIGURES = [
@@ -14,7 +14,7 @@ const FIGURES = [
   { name: "backpressure_events", label: "Backpressure", shown: (v) => [number(v), "/min"], note: (o) => note(o.figures.pending_compactions, (v) => `${number(v)} compactions wait`) },
 ];
 export const STAGES = { decode: "Decode", admit: "Check and admit", commit: "Commit", sync: "Sync to disk", rollup: "Roll up", mqtt: "MQTT", kafka: "Kafka" };
-const MOST_ALERTS = 5, MOST_TENANTS = 6, MOST_REASONS = 4, SHORT = 20;
+const MOST_ALERTS = 5, MOST_TENANTS = 6, MOST_REASONS = 4, SHORT = 20, SHORTEST_MS = 600e3;
 const STATES = { ok: "ok", slow: "slow", failed: "failed", unused: "not used" };
 
 function note(figure, words) {
@@ -99,10 +99,10 @@ function figures(stats, overview, memory) {
 }
 
 function draw(charts, overview, blocks) {
-  const times = overview.minutes.map((time) => Date.parse(time)), span = { times, from: times[0], to: times.at(-1), zero: true };
+  const times = overview.minutes.map((time) => Date.parse(time)), last = times.at(-1), started = Date.parse(overview.started);
+  const span = { times, from: Math.max(times[0], Math.min(started, last - SHORTEST_MS)), to: last, zero: true };
   const { ingestion_rate: rate, ingestion_latency_p99: p99 } = overview.figures, reasons = overview.refusals.slice(0, MOST_REASONS);
-  const young = Date.parse(overview.started) > times[0];
-  text(blocks.rate.querySelector("small"), young ? `reports a second, since the start at ${when(overview.started)}` : "reports a second");
+  text(blocks.rate.querySelector("small"), started > times[0] ? `reports a second, since the start at ${when(overview.started)}` : "reports a second");
   charts.rate.draw({ ...span, series: [{ label: "reports", values: rate.minutes, colour: "--c1", unit: "/s", fill: true }] });
   blocks.p99.hidden = !p99;
   if (p99) {
@@ -120,7 +120,7 @@ function alerts(place, overview) {
     ? table([
       { label: "alert", words: true, cell: (a) => [dot(a.silenced ? "" : a.state === "firing" ? a.severity : "pending"), h("a", { href: to("alerts", [a.id]) }, a.name), " ", h("span", { class: "dim" }, a.device || a.tenant || "")] },
       { label: "last hour", cell: (a) => h("div", { class: "small-line" }, a.device || !overview.figures[a.name] ? null : spark(overview.figures[a.name].minutes, a.state === "firing" ? "--bad" : "--c1")) },
-      { label: "state", number: true, cell: (a) => h("span", { class: "dim" }, `${a.silenced ? "silenced" : a.state} since ${clockTime(Date.parse(a.since))}`) },
+      { label: "state", number: true, cell: (a) => h("span", { class: "dim", title: `since ${full(a.since)}` }, `${a.silenced ? "silenced" : a.state} ${clockTime(Date.parse(a.since))}`) },
     ], shown, { caption: "Alerts", bare: true })
     : h("p", { class: "dim" }, "No alert fires."), all.length > MOST_ALERTS ? h("a", { href: to("alerts") }, `${all.length - MOST_ALERTS} more`) : null);
 }
@@ -146,9 +146,9 @@ function tenants(place, overview) {
   fill(place, h("h2", null, own ? "Quota " : "Tenants ", h("small", null, own ? "share of the reports a second that are allowed" : "busiest first, with the share of their quota")), table([
     { label: "tenant", cell: (one) => h("a", { href: own ? to("tenants") : to("overview", [], { tenant: one.name }) }, one.display_name || one.name) },
     { label: "last hour", cell: (one) => h("div", { class: "small-line" }, spark(one.minutes)) },
-    { label: "refused", number: true, cell: (one) => (one.refused_per_s > 0 ? h("span", { class: "bad" }, `${number(one.refused_per_s)} /s refused`) : "") },
+    { label: "refused", number: true, cell: (one) => (one.refused_per_s > 0 ? [h("span", { class: "bad" }, number(one.refused_per_s, 2)), unit("/s")] : "") },
     { label: "reports", number: true, cell: (one) => [number(one.reports_per_s), unit("/s"), one.share === null ? null : bar(one.share)] },
-  ], all.slice(0, MOST_TENANTS), { caption: "Tenants", bare: true }));
+  ], all.slice(0, MOST_TENANTS), { caption: "Tenants" }));
 }
 
 function store(place, overview) {
