@@ -52,5 +52,17 @@ def test_every_file_that_the_page_imports_is_shipped() -> None:
     assert wanted <= set(assets()), "make assets fetches those of others"
 
 
+@pytest.mark.parametrize("name", [name for name in OURS if name.endswith(".js")])
+def test_every_name_that_a_module_imports_is_exported_and_used(name: str) -> None:
+    text = assets()[name].body.decode()
+    for imported, file in re.findall(r'^import \{([^}]+)\} from "\./([\w.-]+)"', text, re.MULTILINE):
+        source = assets()[file].body.decode()
+        for one in imported.split(","):
+            wanted, own = (one.split(" as ") * 2)[:2]
+            exported = rf"^export (async )?(function|const|class|let) ([^;\n]*[ ,]|){re.escape(wanted.strip())}\b"
+            assert re.search(exported, source, re.MULTILINE), f"{file} exports no {wanted.strip()}"
+            assert len(re.findall(rf"\b{re.escape(own.strip())}\b", text)) > 1, f"{own.strip()} is imported for nothing"
+
+
 def test_the_page_weighs_little() -> None:
     assert sum(len(asset.packed) for asset in assets().values()) < WEIGHT

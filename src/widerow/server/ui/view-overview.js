@@ -15,7 +15,7 @@ const FIGURES = [
 ];
 export const STAGES = { decode: "Decode", admit: "Check and admit", commit: "Commit", sync: "Sync to disk", rollup: "Roll up", mqtt: "MQTT", kafka: "Kafka" };
 const MOST_ALERTS = 5, MOST_TENANTS = 6, MOST_REASONS = 4, SHORT = 20, SHORTEST_MS = 600e3;
-const STATES = { ok: "ok", slow: "slow", failed: "failed", unused: "not used" };
+export const STATES = { ok: "ok", slow: "slow", failed: "failed", unused: "not used" };
 
 function note(figure, words) {
   return { text: figure && figure.now !== null ? words(figure.now) : "" };
