@@ -89,8 +89,8 @@ export function confirmed(title, lines, action, danger) {
 
 /** A table. `columns`: {label, number, fit, wide, sort, cell(row)}, where `wide` ones are left out at phone width, and
  *  `words` ones keep room for words; `sorted`: {by, choose(name)} for columns that sort; `bare`: the
- *  columns' names are for screen readers only. */
-export function table(columns, rows, { caption, pick, sorted, bare } = {}) {
+ *  columns' names are for screen readers only; `stack`: at phone width a row takes several lines. */
+export function table(columns, rows, { caption, pick, sorted, bare, stack } = {}) {
   const head = columns.map((column) => {
     const by = sorted && column.sort && sorted.by.replace("-", "") === column.sort;
     const direction = by ? (sorted.by.startsWith("-") ? "descending" : "ascending") : null;
@@ -101,7 +101,7 @@ export function table(columns, rows, { caption, pick, sorted, bare } = {}) {
   });
   const body = rows.map((row) => h("tr", pick ? { class: "pick", onclick: (event) => { if (!event.target.closest("a,button,input")) pick(row); } } : null,
     columns.map((column) => h("td", { class: classes(column) }, column.cell(row)))));
-  return h("div", { class: "scroll" }, h("table", null,
+  return h("div", { class: "scroll" }, h("table", { class: stack ? "stack" : null },
     caption ? h("caption", { class: "skip" }, caption) : null, h("thead", { class: bare ? "bare" : null }, h("tr", null, head)), h("tbody", null, body)));
 }
 

@@ -7,6 +7,7 @@ import { send, segment } from "./api.js";
 import { chart } from "./chart.js";
 import { bar, confirmed, dot, fill, h, segments, state, table } from "./dom.js";
 import { bytes, number, percent } from "./format.js";
+import { again } from "./parts.js";
 
 const per_s = (value) => (value === null ? "-" : `${number(value)} /s`);
 const plain = (value) => (value === null ? "-" : number(value));
@@ -110,7 +111,7 @@ function trial(place, heading, context, { name, tenant, use, now }) {
     if (save.disabled || !await confirmed(`Change the limits of ${name}?`, consequences(tenant, { limits, limit_modes }, found, last), "Save limits")) return;
     try {
       await send("PATCH", address, null, { limits, limit_modes }, context.signal, { "If-Match": `"${tenant.revision}"` });
-      dispatchEvent(new HashChangeEvent("hashchange"));
+      again();
     } catch (error) {
       if (error.name !== "AbortError") fill(trouble, error.status === 412 ? "Somebody else changed this tenant meanwhile. Reload the page, then try again." : error.message);
     }

@@ -28,11 +28,34 @@ export function failure(error, again) {
 }
 
 /** Links to a view of each tenant, for an operator that named none. */
-export function chooseTenant(context, view, words) {
+export function chooseTenant(context, view, words, chosen = {}) {
   const tenants = context.tenants ?? [];
   return h("div", { class: "block" }, state("empty", words),
-    h("ul", { class: "plain-list" }, tenants.slice(0, 200).map((one) => h("li", null, h("a", { href: to(view, [], { tenant: one.name }) }, one.display_name || one.name)))),
+    h("ul", { class: "plain-list" }, tenants.slice(0, 200).map((one) => h("li", null, h("a", { href: to(view, [], { ...chosen, tenant: one.name }) }, one.display_name || one.name)))),
     tenants.length > 200 ? h("p", { class: "dim" }, `The other ${number(tenants.length - 200)} can be chosen at the top.`) : null);
+}
+
+/** Show the view anew, as it is now. */
+export function again() {
+  dispatchEvent(new HashChangeEvent("hashchange"));
+}
+
+/** Ask for a few things before something is done: an object of them by name, or null. `fields`: {name, label, type,
+ *  placeholder, value, required} or {name, label, choices}. */
+export function asked(title, lines, fields, action) {
+  return new Promise((resolve) => {
+    const close = (answer) => { box.close(); box.remove(); resolve(answer); };
+    const inputs = fields.map((field) => (field.choices
+      ? h("select", { id: `asked-${field.name}`, name: field.name }, field.choices.map(([value, label]) => h("option", { value }, label)))
+      : h("input", { id: `asked-${field.name}`, name: field.name, type: field.type, placeholder: field.placeholder, required: field.required, value: field.value ?? "", autocomplete: "off" })));
+    const form = h("form", { class: "fields", onsubmit: (event) => { event.preventDefault(); close(Object.fromEntries(inputs.map((input) => [input.name, input.value.trim()]))); } },
+      fields.map((field, i) => [h("label", { for: inputs[i].id }, field.label), inputs[i]]),
+      h("div", { class: "wide line" }, h("button", { type: "button", onclick: () => close(null) }, "Cancel"), h("button", { class: "primary" }, action)));
+    const box = h("dialog", { "aria-label": title, oncancel: () => close(null) }, h("h1", null, title), lines.map((line) => h("p", null, line)), form);
+    document.body.append(box);
+    box.showModal();
+    inputs[0]?.focus();
+  });
 }
 
 /** A device of a tenant, as a link. */

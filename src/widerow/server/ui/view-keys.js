@@ -174,15 +174,15 @@ function facts(rows) {
 function hotDevices({ hot, story }) {
   return [h("div", { class: "block" }, h("h2", null, "Devices that send far too much"), hot.length ? table([
       { label: "device", cell: (one) => [h("i", { class: "dot bad", "aria-hidden": "true" }), deviceLink(one.tenant, one.device), h("span", { class: "dim" }, ` ${one.tenant}`)] },
-      { label: "why", cell: (one) => one.reason },
+      { label: "why", words: true, cell: (one) => one.reason },
       { label: "done about it", cell: (one) => stepWords(one.steps) },
       { label: "since", number: true, cell: (one) => h("span", { title: full(one.since) }, when(one.since)) },
-    ], hot.slice(0, 50), { caption: "Hot devices" }) : state("empty", "No device sends far too much.")),
+    ], hot.slice(0, 50), { stack: true, caption: "Hot devices" }) : state("empty", "No device sends far too much.")),
   story.length ? h("div", { class: "block" }, h("h2", null, "What happened ", h("small", null, "newest first")), table([
       { label: "time", fit: true, cell: (fact) => h("span", { title: full(fact.time) }, when(fact.time)) },
       { label: "device", cell: (fact) => deviceLink(fact.tenant, fact.device) },
-      { label: "what", cell: (fact) => [factWords(fact), fact.reason ? h("span", { class: "dim" }, ` ${fact.reason}`) : null] },
-    ], story.slice(-SHOWN).reverse(), { caption: "What happened to hot devices" })) : null];
+      { label: "what", words: true, cell: (fact) => [factWords(fact), fact.reason ? h("span", { class: "dim" }, ` ${fact.reason}`) : null] },
+    ], story.slice(-SHOWN).reverse(), { stack: true, caption: "What happened to hot devices" })) : null];
 }
 
 // -- the same as a table

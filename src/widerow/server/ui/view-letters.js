@@ -6,7 +6,7 @@
 import { segment, send } from "./api.js";
 import { confirmed, fill, h, segments, state, table } from "./dom.js";
 import { bytes, full, number, percent, when } from "./format.js";
-import { chooseTenant, deviceLink, failure } from "./parts.js";
+import { again, chooseTenant, deviceLink, failure } from "./parts.js";
 import { choose, go, to } from "./place.js";
 
 const PAGE = 50, COUNTED = 1000, SHOWN_BYTES = 64 << 10;
@@ -46,7 +46,7 @@ async function list(root, context) {
   fill(side, h("h2", null, "By reason ", all.more ? h("small", null, `of the newest ${number(COUNTED)}`) : null), reasons(counts, all.count, code));
   if (some.count) {
     fill(actions,
-      h("button", { type: "button", onclick: () => again(context, told, meant, { ...some, conflicts: counts.get("conflict")?.count ?? 0, code }) }, "Send again …"),
+      h("button", { type: "button", onclick: () => sendAgain(context, told, meant, { ...some, conflicts: counts.get("conflict")?.count ?? 0, code }) }, "Send again …"),
       h("button", { type: "button", class: "danger", onclick: () => remove(context, told, meant, some, code) }, "Delete …"));
   }
   fill(rows, page.letters.length ? [h("div", { class: "row" }, h("span", { class: "dim" }, `${counted(some)}${code ? ` refused as ${code}` : ""}, newest first`), actions), letters(page.letters), older(page, after)]
@@ -93,12 +93,12 @@ function letters(found) {
   return table([
     { label: "filed", fit: true, cell: (letter) => h("a", { href: to("letters", [letter.id]), title: full(letter.filed) }, when(letter.filed)) },
     { label: "code", fit: true, cell: (letter) => letter.code },
-    { label: "reason", cell: (letter) => letter.reason },
+    { label: "reason", words: true, cell: (letter) => letter.reason },
     { label: "source", wide: true, cell: (letter) => [letter.source, letter.device ? [" ", h("span", { class: "dim" }, letter.device)] : null] },
     { label: "reports", number: true, wide: true, cell: (letter) => (letter.reports ? number(letter.reports) : h("span", { class: "dim", title: "the body cannot be read" }, "?")) },
-    { label: "size", number: true, wide: true, cell: (letter) => [bytes(letter.bytes), letter.kept === "whole" ? null : h("span", { class: "warn" }, ` ${letter.kept}`)] },
+    { label: "size", number: true, cell: (letter) => [bytes(letter.bytes), letter.kept === "whole" ? null : h("span", { class: "warn" }, ` ${letter.kept}`)] },
     { label: "sent again", number: true, wide: true, cell: (letter) => (letter.replays ? `${number(letter.replays)} ×` : "") },
-  ], found, { caption: "Dead letters", pick: (letter) => go("letters", [letter.id]) });
+  ], found, { stack: true, caption: "Dead letters", pick: (letter) => go("letters", [letter.id]) });
 }
 
 function older(page, after) {
@@ -121,7 +121,7 @@ async function one(root, context, id) {
   const may = { count: 1, reports: letter.reports, more: false, conflicts: letter.code === "conflict" ? 1 : 0, code: letter.code, named: true };
   fill(root, back, h("div", { class: "row" }, h("h1", null, letter.code, " ", h("small", null, `filed ${when(letter.filed)}`)),
     h("div", { class: "line" },
-      h("button", { type: "button", disabled: letter.kept !== "whole", title: letter.kept === "whole" ? null : KEPT[letter.kept], onclick: () => again(context, told, { ids: [id] }, may) }, "Send again …"),
+      h("button", { type: "button", disabled: letter.kept !== "whole", title: letter.kept === "whole" ? null : KEPT[letter.kept], onclick: () => sendAgain(context, told, { ids: [id] }, may) }, "Send again …"),
       h("button", { type: "button", class: "danger", onclick: () => remove(context, told, { ids: [id] }, may, "") }, "Delete …"))),
   told, h("p", { class: "notice bad" }, letter.reason), h("div", { class: "grid letters" }, body(letter), h("div", null, h("h2", null, "How it came"), facts(context, letter))));
 }
@@ -162,7 +162,7 @@ function which({ count, more, named }) {
   return named ? "this letter" : `${more ? "more than " : ""}${number(count)} ${count === 1 ? "letter" : "letters"}`;
 }
 
-async function again(context, told, meant, some) {
+async function sendAgain(context, told, meant, some) {
   const reports = some.reports ? `${number(some.reports)} ${some.reports === 1 ? "report" : "reports"}` : "an unknown number of reports";
   const left = !some.named && some.conflicts && (!some.code || some.code === "conflict");
   const lines = [
@@ -215,5 +215,5 @@ async function remove(context, told, meant, some, code) {
 /** Show the list as it is now, with what was done above it. */
 function renew(words) {
   news = words;
-  if (location.hash.startsWith("#/letters/")) go("letters"); else dispatchEvent(new HashChangeEvent("hashchange"));
+  if (location.hash.startsWith("#/letters/")) go("letters"); else again();
 }

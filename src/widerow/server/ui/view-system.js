@@ -131,9 +131,9 @@ async function actions(place, context) {
       { label: "tenant", wide: true, cell: (one) => (one.tenant ? h("a", { href: to("tenants", [], { tenant: one.tenant }) }, one.tenant) : "") },
       { label: "by", wide: true, cell: (one) => [one.by, h("span", { class: "dim" }, ` ${one.role}`)] },
       { label: "what", words: true, cell: (one) => [h("span", { title: one.what }, did(one)), one.about ? [" ", one.what.includes("/devices/") && one.tenant ? deviceLink(one.tenant, one.about) : one.about] : null] },
-      { label: "changes", cell: (one) => one.changes.slice(0, 6).join("; ") },
+      { label: "changes", words: true, cell: (one) => one.changes.slice(0, 6).join("; ") },
       { label: "outcome", wide: true, cell: (one) => (one.outcome === "done" ? "done" : h("span", { class: "bad", title: one.reason }, one.outcome)) },
-    ], page.actions, { caption: "What admins and operators did" }) : state("empty", "No admin has changed anything in the last 30 days."),
+    ], page.actions, { stack: true, caption: "What admins and operators did" }) : state("empty", "No admin has changed anything in the last 30 days."),
     h("div", { class: "line" }, after ? h("button", { type: "button", onclick: () => history.back() }, "← Newer") : null,
       page.next ? h("button", { type: "button", onclick: () => choose({ after: page.next }) }, "Older →") : null));
 }
