@@ -13,7 +13,7 @@ export async function webhooks(place, context) {
   async function edit(one) {
     const given = await asked(one ? `Change the webhook ${one.name}` : "Add a webhook", ["Notices are sent to this address as signed JSON, and tried again for some minutes if it does not answer."], [
       ...(one ? [] : [{ name: "name", label: "Name", type: "text", placeholder: "ops", required: true }]),
-      { name: "url", label: "Address", type: "url", placeholder: "https://…", value: one?.url, required: true },
+      { name: "url", label: "Address", type: "url", placeholder: "an https address", value: one?.url, required: true },
       { name: "secret", label: "Secret", type: "password", placeholder: one ? "as it is" : "signs each notice" },
     ], one ? "Save" : "Add");
     if (given) await tried(() => send("PUT", address(one?.name ?? given.name), tenant, { url: given.url, ...(given.secret ? { secret: given.secret } : {}) }, context.signal), true);
