@@ -57,6 +57,10 @@ class Http:
         low=0,
         high=1_000_000,
     )
+    max_streams: int = _setting(200, "Open streams of `GET /v1/live`; more are refused with 503.", low=0, high=100_000)
+    max_streams_per_tenant: int = _setting(
+        50, "The same with tokens of one tenant, and with those of operators together.", low=0, high=100_000
+    )
     max_points: int = _setting(
         100_000, "Most points in one answer; ask for the rest with its cursor.", low=1, high=10_000_000
     )

@@ -82,6 +82,7 @@ EXAMPLES = {
     "POST /v1/admin/verify": Example("/v1/admin/verify", {"start": "-1h", "repair": True}),
     "GET /v1/status": Example("/v1/status"),
     "GET /v1/overview": Example("/v1/overview"),
+    "GET /v1/live": Example("/v1/live"),
     "GET /metrics": Example("/metrics"),
     "GET /ping": Example("/ping"),
     "GET /health/live": Example("/health/live"),
@@ -113,6 +114,10 @@ def send(client: httpx.Client, route: Route, names: dict[str, str], **parameters
     example = EXAMPLES[route.id]
     path, _, query = filled(example.path).partition("?")
     given = {**dict(parse_qsl(query)), **parameters}
+    if route.streams:
+        with client.stream(route.method, path, params=given) as answer:
+            first = next(answer.iter_bytes()) if answer.status_code == 200 else answer.read()
+            return httpx.Response(answer.status_code, headers=answer.headers, content=first)
     return client.request(route.method, path, json=filled(example.json), content=example.content, params=given)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
@@ -27,11 +28,12 @@ from widerow.admit.question_slots import Slot
 from widerow.codec.answer import JSON
 from widerow.model.errors import NotFound, Overloaded, QuotaExceeded, Rejected
 from widerow.server.audit import answered
-from widerow.server.auth import Auth, allow
+from widerow.server.auth import Auth, Caller, allow
 from widerow.server.call import Answer, Call, Front, Query, negotiate
 from widerow.server.failures import MethodNotAllowed, failure
 from widerow.server.intake import Intake, Limit
 from widerow.server.routes import ROUTES
+from widerow.server.streams import EVENTS
 from widerow.server.table import Handler, Route
 from widerow.server.tally import Tally, timing
 from widerow.server.write import Write, WriteKind
@@ -109,6 +111,9 @@ class App:
         started = perf_counter()
         method = scope["method"]
         route = routes.get("GET" if method == "HEAD" else method)
+        if route and route.streams and method == "GET":
+            await self._stream(route, scope, receive, send)
+            return
         response: Response
         try:
             answer = await self._answer(route or _no_route(routes, method), scope, receive)
@@ -124,15 +129,56 @@ class App:
             response.raw_headers.append((b"cache-control", b"no-store"))
         await response(scope, receive, send)
 
+    async def _stream(self, route: Route, scope: Scope, receive: Receive, send: Send) -> None:
+        """An answer without an end. Refusals are those of any other route."""
+        started, opened = perf_counter(), False
+        try:
+            with ExitStack() as place:
+                asked = await self._answer(route, scope, receive)
+                named = asked.body.decode()
+                caller = await self._caller(route, _headers(scope))
+                place.enter_context(self._front.streams.place(caller.tenant if caller else ""))
+                self._tally.answered(route.id, asked.status, perf_counter() - started)
+                head = [(b"content-type", EVENTS.encode()), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
+                await send({"type": "http.response.start", "status": asked.status, "headers": head})
+                opened = True
+                check = partial(self._still_allowed, route, _headers(scope), named)
+                await self._front.streams.run(named, check, receive, send)
+        except (Exception, asyncio.CancelledError) as error:
+            if opened:  # the connection is closed, which the client sees
+                raise
+            await self._refuse(route, error, started, scope, receive, send)
+
+    async def _refuse(
+        self, route: Route, error: BaseException, started: float, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        failed = failure(error)
+        response = Response(failed.body, failed.status)
+        seconds = perf_counter() - started
+        response.raw_headers = [*failed.headers, timing(seconds), (b"cache-control", b"no-store")]
+        self._tally.answered(route.id, failed.status, seconds)
+        await response(scope, receive, send)
+
+    async def _still_allowed(self, route: Route, headers: Mapping[str, str], tenant: str) -> None:
+        """Raises when a stream of this tenant (empty: of all) may no longer be read."""
+        await self._caller(route, headers)
+        if tenant:
+            await asyncio.get_running_loop().run_in_executor(self._aside, self._auth.existing, tenant)
+
+    async def _caller(self, route: Route, headers: Mapping[str, str]) -> Caller | None:
+        """Who asks, if that matters; raises unless they may."""
+        if route.roles is None:
+            return None
+        header = headers["authorization"].encode("latin-1") if "authorization" in headers else None
+        if not self._auth.at_hand(header, None, None):
+            await self._auth.fetch(header, None, None)
+        caller = self._auth.caller(header)
+        allow(caller, route.roles)
+        return caller
+
     async def _answer(self, route: Route, scope: Scope, receive: Receive) -> Answer:
         headers = _headers(scope)
-        caller = None
-        if route.roles is not None:
-            header = headers["authorization"].encode("latin-1") if "authorization" in headers else None
-            if not self._auth.at_hand(header, None, None):
-                await self._auth.fetch(header, None, None)
-            caller = self._auth.caller(header)
-            allow(caller, route.roles)
+        caller = await self._caller(route, headers)
         query = Query(scope["query_string"], route.known())
         tenant = self._auth.tenant_name(caller, query.text("tenant")) if caller is not None else None
         media_type = negotiate(headers.get("accept", ""), route.offers) if route.offers else JSON

@@ -33,6 +33,7 @@ from widerow.server.failures import NotAcceptable
 from widerow.server.intake import Limit
 from widerow.server.overview import Overviews
 from widerow.server.schemas import columns_of
+from widerow.server.streams import Streams
 from widerow.service import Service
 
 NEXT_HEADER = "Widerow-Next"
@@ -91,9 +92,12 @@ class Front:
     strains: Sequence[Callable[[], str]] = ()
     """Of the same: each says why it does not keep up, or nothing."""
     overviews: Overviews = field(init=False)
+    streams: Streams = field(init=False)
 
     def __post_init__(self) -> None:
+        http = self.service.config.http
         self.overviews = Overviews(self.service, self.all_troubles)
+        self.streams = Streams(self.overviews, http.max_streams, http.max_streams_per_tenant)
 
     def all_troubles(self) -> list[str]:
         """What keeps the process from taking reports, or from keeping up, as far as it is known without asking the store."""

@@ -2,7 +2,8 @@
 
 Rule 1: what a request is answered here it is answered over the wire, byte for byte: refusals, limits and forms included.
 Rule 2: who is in the process is its owner, and therefore an operator, as on the local socket.
-Rule 3: nobody waits for ever. Requests that are under way when the transport closes get an answer that says so.
+Rule 3: streams are for connections: there are none here.
+Rule 4: nobody waits for ever. Requests that are under way when the transport closes get an answer that says so.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from starlette.types import Message, Scope
 
 from widerow.server.app import App
 from widerow.server.call import Front
+from widerow.server.routes import ROUTES
 from widerow.service import Service
 
 
@@ -25,7 +27,7 @@ class InsideTransport(httpx.BaseTransport):
     """What `httpx.Client` takes for a connection. Safe to share between threads. The service stays its owner's to close."""
 
     def __init__(self, service: Service) -> None:
-        self._app = App(Front(service, "in process"), local=True)
+        self._app = App(Front(service, "in process"), local=True, routes=[route for route in ROUTES if not route.streams])
         self._loop = uvloop.new_event_loop()
         self._lock, self._closed = threading.Lock(), False
         self._thread = threading.Thread(target=self._loop.run_forever, name="inside")

@@ -19,6 +19,7 @@ from widerow.server.routes_letters import LETTERS
 from widerow.server.routes_telemetry import READING, WRITING
 from widerow.server.routes_usage import USAGE
 from widerow.server.shapes import TEXT
+from widerow.server.streams import EVENTS
 from widerow.server.table import WHATEVER_IS_ACCEPTED, Reply, Route
 
 
@@ -59,6 +60,22 @@ PROCESS: tuple[Route, ...] = (
         parameters=(TENANT,),
         replies={200: Reply(doc="The overview.", forms=json_form("Overview"))},
         aside=True,
+    ),
+    Route(
+        method="GET",
+        path="/v1/live",
+        handler=live.stream,
+        roles=READERS,
+        group="Process",
+        summary="The overview every two seconds, as server-sent events",
+        doc="`event: overview` carries an overview. `event: bye` carries a reason, and is the last one: the token is no "
+        "longer good, or the server stops. A line `: ping` comes when there is no news.",
+        parameters=(TENANT,),
+        replies={200: Reply(doc="Events, until the client closes the connection.", forms={EVENTS: TEXT})},
+        errors=(503,),
+        offers=(EVENTS,),
+        aside=True,
+        streams=True,
     ),
     Route(
         method="GET",

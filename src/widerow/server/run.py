@@ -167,6 +167,7 @@ async def _serve(
         await _until(stop, tasks)
     finally:
         front.stopping = True
+        front.streams.stop()
         for server in servers:
             server.should_exit = True
         await asyncio.gather(*tasks)

@@ -74,6 +74,8 @@ class Route:
     quick: bool = False
     """Answered on the event loop: it never waits, and must answer even when all threads are busy."""
 
+    streams: bool = False
+    """Its answer goes on until the client has enough (`server.streams`); the handler gives the scope of what is sent."""
     aside: bool = False
     """Answered by one thread of its own, from memory: it waits for no question, and needs no place among them."""
 
