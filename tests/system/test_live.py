@@ -46,7 +46,7 @@ def listening(client: httpx.Client, **parameters: str) -> Iterator[Iterator[Even
 def test_a_stream_shows_what_was_just_sent(site: Site) -> None:
     with listening(site.client(Role.READ)) as stream:
         name, first = next(stream)
-        assert (name, first["scope"]) == ("overview", "acme")
+        assert (name, first["scope"], first["role"]) == ("overview", "acme", "read")
         report = {"time": now_ms(), "values": {"a": 1.0}}
         site.client(Role.WRITE).post("/v1/write", json=[{"device": f"live-{i}", **report} for i in range(7)])
         for _, found in stream:

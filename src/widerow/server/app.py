@@ -143,7 +143,7 @@ class App:
                 await send({"type": "http.response.start", "status": asked.status, "headers": head})
                 opened = True
                 check = partial(self._still_allowed, route, _headers(scope), named)
-                await self._front.streams.run(named, check, receive, send)
+                await self._front.streams.run(named, caller.role if caller else "", check, receive, send)
         except (Exception, asyncio.CancelledError) as error:
             if opened:  # the connection is closed, which the client sees
                 raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from widerow.codec.answer import JSON
 from widerow.server.call import Answer, Call
+from widerow.server.overview import for_role
 from widerow.server.streams import EVENTS
 
 
@@ -18,6 +19,4 @@ def stream(call: Call) -> Answer:
 
 
 def get_overview(call: Call) -> Answer:
-    """All callers share the overview of a scope. In front of it stands the role of this caller's token."""
-    shared = call.front.overviews.of(scope_of(call))
-    return Answer(200, b'{"role":"%s",' % call.who.role.encode() + shared[1:], JSON)
+    return Answer(200, for_role(call.front.overviews.of(scope_of(call)), call.who.role), JSON)

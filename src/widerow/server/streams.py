@@ -19,7 +19,7 @@ import msgspec
 from starlette.types import Message, Receive, Send
 
 from widerow.model.errors import Forbidden, NotFound, Overloaded, Unauthorized, WiderowError
-from widerow.server.overview import FRESH_S, Overviews
+from widerow.server.overview import FRESH_S, Overviews, for_role
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Streams:
             if not self._open[tenant]:
                 del self._open[tenant]
 
-    async def run(self, scope: str, check: Callable[[], Awaitable[object]], receive: Receive, send: Send) -> None:
+    async def run(self, scope: str, role: str, check: Callable[[], Awaitable[object]], receive: Receive, send: Send) -> None:
         """Send until the end. The head of the answer has been sent. `check` raises when the token is no longer good."""
         loop = asyncio.get_running_loop()
         gone, stopped = loop.create_task(_gone(receive)), loop.create_task(self._stopping.wait())
@@ -73,7 +73,8 @@ class Streams:
                     if reason := await _refused(check):
                         return await self._send(send, _bye(reason), more=False)
                 made = await self._made(scope)
-                await self._send(send, _event(b"overview", made) if made not in (b"", last) else _PING)
+                news = made not in (b"", last)
+                await self._send(send, _event(b"overview", for_role(made, role)) if news else _PING)
                 last = made
                 await asyncio.wait({gone, stopped}, timeout=FRESH_S, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
