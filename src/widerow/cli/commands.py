@@ -41,6 +41,7 @@ from widerow.cli import (
     simulate,
     tenant,
     token,
+    top,
     verify,
     worker,
 )
@@ -83,6 +84,7 @@ query.add_to(app)
 latest.add_to(app)
 app.add_typer(fleet.app, name="fleet")
 hot.add_to(app)
+top.add_to(app)
 app.add_typer(deadletters.app, name="deadletters")
 app.add_typer(mqtt.app, name="mqtt")
 app.add_typer(schema.app, name="schema")
