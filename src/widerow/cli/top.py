@@ -57,7 +57,7 @@ def top(
     session: Session,
     once: Annotated[bool, typer.Option("--once", help="Print one screen and end.", show_default=False)] = False,
 ) -> None:
-    """Watch a server: what is wrong, the figures of the last hour, the busiest tenants. It is drawn again every two seconds.
+    """Watch a server: its troubles, the figures of the last hour, the busiest tenants. The screen is new every two seconds.
 
     The arrow keys choose a tenant, enter opens it, escape goes back, q quits. Where there is no terminal, and with --json,
     it prints one screen, as with --once.

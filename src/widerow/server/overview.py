@@ -133,7 +133,7 @@ def store_form(service: Service, stats: EngineStats) -> dict[str, Any]:
 def _figures_form(service: Service, tenant: str, found: Figures, online: int, now_us: int) -> dict[str, Any]:
     names = (*TENANT_FIGURES, ONLINE) if tenant else UNITS
     values = {**asdict(found), ONLINE: online}
-    limits = _limits(service)
+    limits = _limits(service, found)
     known = service.catalog.tenants.at_hand(tenant, now_us) if tenant else None
     if known:
         limits["ingestion_rate"] = known.limits.writes_per_s or None
@@ -152,12 +152,13 @@ def _figures_form(service: Service, tenant: str, found: Figures, online: int, no
     return form
 
 
-def _limits(service: Service) -> dict[str, float | None]:
-    """From where on a figure is worth a look: as the built-in alerts are set."""
+def _limits(service: Service, found: Figures) -> dict[str, float | None]:
+    """From where on a figure is worth a look: as the built-in alerts are set. Batches of a few reports a second are small."""
     alerts = service.config.alerts
+    are_batches_judged = found.ingestion_rate >= alerts.batch_from_per_s
     return {
         "ingestion_latency_p99": alerts.latency_ms / 1000,
-        "batch_size_avg": alerts.batch_size,
+        "batch_size_avg": alerts.batch_size if are_batches_judged else None,
         "hot_partitions": 0,
         "quota_rejections": alerts.quota_percent / 100,
         "backpressure_events": 0,
