@@ -153,7 +153,7 @@ def _figures_form(service: Service, tenant: str, found: Figures, online: int, no
 
 
 def _limits(service: Service, found: Figures) -> dict[str, float | None]:
-    """From where on a figure is worth a look: as the built-in alerts are set. Batches of a few reports a second are small."""
+    """From where on a figure is worth a look: as the built-in alerts are set. At a low rate batches are small."""
     alerts = service.config.alerts
     are_batches_judged = found.ingestion_rate >= alerts.batch_from_per_s
     return {
