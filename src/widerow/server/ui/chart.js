@@ -177,25 +177,34 @@ function limit(u, { limit: at, limitLabel }) {
   c.restore();
 }
 
+/** A chart in words, for those who do not see it. */
 function described(label, { times, series }) {
   const last = series.map((one) => {
-    const known = one.values.filter((value) => value !== null && value !== undefined);
-    return known.length ? `${one.label} ${number(known.at(-1))} ${one.unit ?? ""}, from ${number(extreme(known, Math.min))} to ${number(extreme(known, Math.max))}` : `${one.label}: nothing`;
+    const known = extent(one.values);
+    return known ? `${one.label} ${number(known.last)} ${one.unit ?? ""}, from ${number(known.low)} to ${number(known.high)}` : `${one.label}: nothing`;
   });
   return `${label}: ${last.join("; ")}${times.length ? `; from ${full(times[0])} to ${full(times.at(-1))}` : ""}`;
 }
 
-function extreme(values, which) {
-  return values.reduce((a, b) => which(a, b));
+/** {low, high, last, count} of the values that are there; null: none is. */
+function extent(values) {
+  let low = Infinity, high = -Infinity, last = null, count = 0;
+  for (const value of values) {
+    if (value === null || value === undefined) continue;
+    if (value < low) low = value;
+    if (value > high) high = value;
+    last = value;
+    count += 1;
+  }
+  return count ? { low, high, last, count } : null;
 }
 
 /** A small line without axes. Gaps are gaps. */
 export function spark(values, colour = "--c1") {
-  const known = values.filter((value) => value !== null && value !== undefined);
+  const known = extent(values);
   const svg = s("svg", { class: "spark", viewBox: "0 0 120 26", preserveAspectRatio: "none", "aria-hidden": "true" });
-  if (known.length < 2) return svg;
-  const low = Math.min(0, extreme(known, Math.min)), high = extreme(known, Math.max);
-  const from = low === 0 && high > 0 && extreme(known, Math.min) > high * 0.8 ? extreme(known, Math.min) * 0.98 : low;
+  if (!known || known.count < 2) return svg;
+  const high = known.high, from = known.low > 0 && known.low > high * 0.8 ? known.low * 0.98 : Math.min(0, known.low);
   let path = "", open = false;
   values.forEach((value, i) => {
     if (value === null || value === undefined) { open = false; return; }

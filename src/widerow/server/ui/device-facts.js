@@ -38,7 +38,7 @@ function hot(notice, one) {
 }
 
 function story(facts) {
-  if (!facts.length) return state("empty", "None: it never sent far too much.");
+  if (!facts.length) return h("p", { class: "dim" }, "None: it never sent far too much.");
   const newest = facts.slice(-SHOWN).reverse();
   return [h("ul", { class: "story" }, newest.map((fact) => h("li", null, h("span", { class: "dim", title: full(fact.time) }, when(fact.time)), h("span", null, sentence(factWords(fact)), fact.reason ? h("span", { class: "dim" }, `, because ${fact.reason}`) : null)))),
     facts.length > SHOWN ? h("p", { class: "dim" }, `${facts.length - SHOWN} earlier ones are in GET /v1/hot.`) : null];
@@ -50,7 +50,7 @@ function sentence(words) {
 
 function letters(all, name) {
   const own = all.filter((letter) => letter.device === name || letter.reason.includes(`'${name}'`));
-  if (!own.length) return state("empty", all.length < LETTERS ? "None among the dead letters." : `None among the newest ${LETTERS} dead letters.`);
+  if (!own.length) return h("p", { class: "dim" }, all.length < LETTERS ? "No dead letter names this device. " : `None of the newest ${LETTERS} dead letters names this device. `, h("a", { href: to("letters") }, "All dead letters"));
   return [table([
     { label: "time", fit: true, cell: (letter) => h("span", { title: full(letter.filed) }, when(letter.filed)) },
     { label: "reason", cell: (letter) => [h("a", { href: to("letters", [letter.id]) }, letter.code), " ", h("span", { class: "dim" }, letter.reason)] },

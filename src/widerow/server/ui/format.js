@@ -68,10 +68,11 @@ export function age(time, at = now()) {
 }
 
 let zone = undefined;
+const own = Intl.DateTimeFormat().resolvedOptions().timeZone ?? "UTC"; // asked once: it takes a millisecond
 
 /** "UTC", or undefined for the user's own. */
 export function setZone(name) { zone = name; clocks.clear(); }
-export function zoneName() { return zone ?? Intl.DateTimeFormat().resolvedOptions().timeZone ?? "UTC"; }
+export function zoneName() { return zone ?? own; }
 
 const clocks = new Map();
 function clock(key, options) {

@@ -102,10 +102,10 @@ function show() {
   if (session.watched !== (chosen.tenant ?? "")) { session.watched = chosen.tenant ?? ""; session.overview = null; listen(session); }
   session.frame.refresh();
   if (shown?.place === place && shown.part?.moved) { shown.part.moved(); return; }
-  open(view, about, place);
+  display(view, about, place);
 }
 
-async function open(view, about, place) {
+async function display(view, about, place) {
   const other = shown && shown.place !== place;
   leave();
   const title = VIEWS.find(([name]) => name === view)?.[1];

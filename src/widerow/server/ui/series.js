@@ -5,7 +5,7 @@
 export const LEVELS = [["auto", "auto"], ["raw", "raw"], ["minutes", "minutes"], ["hours", "hours"], ["days", "days"]];
 export const BANDS = [["minmax", "min to max"], ["p50", "median to p99"]];
 const MINUTE = 60e3, HOUR = 3600e3, DAY = 86400e3;
-const MOST_POINTS = 1500, RAW_MS = 2 * HOUR, STATES = 240;
+const MOST_POINTS = 1500, RAW_MS = 2 * HOUR, STATES = 240, NEAR = 9;
 const STEPS = [["1m", MINUTE], ["10m", 10 * MINUTE], ["1h", HOUR], ["6h", 6 * HOUR], ["1d", DAY], ["7d", 7 * DAY]];
 const FORCED = { minutes: ["1m", MINUTE], hours: ["1h", HOUR], days: ["1d", DAY] };
 const NAMES = { raw: "raw reports", minute: "minutes", hour: "hours", day: "days", fleet: "the fleet's hours" };
@@ -54,35 +54,38 @@ export function merged(points, fresh, from) {
   return points.slice(start, stop).concat(fresh);
 }
 
-/** How far apart points may be before it is a gap: three times what is usual, and at least one and a half steps. */
-export function usual(points, step_ms) {
-  const apart = [];
-  for (let i = Math.max(1, points.length - 500); i < points.length; i++) apart.push(points[i][0] - points[i - 1][0]);
-  apart.sort((a, b) => a - b);
-  const middle = apart.length ? apart[apart.length >> 1] : 0;
-  return Math.max(3 * middle, step_ms ? 1.5 * step_ms : 10e3);
+/** Whether there is a gap between point `i - 1` and point `i`, or behind the last one until `end`: three times as long as it
+ *  usually takes there. Rates change, so only the neighbours say what is usual. */
+function isGap(points, i, end, step_ms) {
+  const apart = (k) => points[k][0] - points[k - 1][0], here = (i < points.length ? points[i][0] : end) - points[i - 1][0];
+  if (here <= (step_ms ? 1.5 * step_ms : 10e3)) return false;
+  const middle = (from, to) => {
+    const some = [];
+    for (let k = Math.max(1, from); k < Math.min(points.length, to); k++) some.push(apart(k));
+    return some.length ? some.sort((a, b) => a - b)[some.length >> 1] : 0;
+  };
+  return here > 3 * Math.max(middle(i - NEAR, i), middle(i + 1, i + 1 + NEAR));
 }
 
 /** Where there is nothing: [{start, end}]; `end` null where it lasts until now. `now`: the end of what can be there. */
 export function gaps(points, { from, to, now, step_ms }) {
   if (!points.length) return [];
-  const most = usual(points, step_ms), width = step_ms ?? 0, found = [], end = Math.min(to, now);
-  if (points[0][0] - from > most) found.push({ start: from, end: points[0][0] });
+  const width = step_ms ?? 0, found = [], end = Math.min(to, now), usual = points.length > 1 ? points[1][0] - points[0][0] : 0;
+  if (points[0][0] - from > Math.max(3 * usual, step_ms ? 1.5 * step_ms : 10e3)) found.push({ start: from, end: points[0][0] });
   for (let i = 1; i < points.length; i++) {
-    if (points[i][0] - points[i - 1][0] > most) found.push({ start: points[i - 1][0] + width, end: points[i][0] });
+    if (isGap(points, i, end, step_ms)) found.push({ start: points[i - 1][0] + width, end: points[i][0] });
   }
-  const last = points.at(-1)[0] + width;
-  if (end - last > most) found.push({ start: last, end: to >= now ? null : end });
+  if (isGap(points, points.length, end, step_ms)) found.push({ start: points.at(-1)[0] + width, end: to >= now ? null : end });
   return found;
 }
 
 /** {times, values} of each list for a chart, with a null wherever a gap begins. The lists have the same times. */
 export function drawn(lists, step_ms) {
-  const [main] = lists, most = usual(main, step_ms), times = [], out = lists.map(() => []);
+  const [main] = lists, times = [], out = lists.map(() => []);
   const others = lists.map((list) => (list.length === main.length ? null : new Map(list)));
   for (let i = 0; i < main.length; i++) {
     const at = main[i][0];
-    if (i > 0 && at - main[i - 1][0] > most) {
+    if (i > 0 && isGap(main, i, 0, step_ms)) {
       times.push((at + main[i - 1][0]) / 2);
       for (const values of out) values.push(null);
     }

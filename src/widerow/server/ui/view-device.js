@@ -6,7 +6,7 @@ import { facts } from "./device-facts.js";
 import { fill, h, segments, state, table, text, unit } from "./dom.js";
 import { age, duration, exact, full, number } from "./format.js";
 import { chooseTenant } from "./parts.js";
-import { choose, go, listed, names } from "./place.js";
+import { choose, go, listed, names, to } from "./place.js";
 import { chosen, keys, picker } from "./range.js";
 import { segment } from "./api.js";
 import { BANDS, LEVELS, plan } from "./series.js";
@@ -18,16 +18,27 @@ export async function show(root, context) {
   if (!name) { go("devices"); return {}; }
   if (context.operator && !context.tenant) { fill(root, await chooseTenant(context, "devices", "Choose the tenant whose device it is.")); return {}; }
   const path = segment(name);
-  const [device, latest, metrics] = await Promise.all([
-    context.ask(`/v1/devices/${path}`), context.ask(`/v1/devices/${path}/latest`, { epoch: "ms" }), context.ask("/v1/metrics")]);
+  const device = await found(context, path);
+  if (!device) {
+    fill(root, h("h1", null, name), state("empty", "There is no such device.", h("a", { href: to("devices") }, "Find another")));
+    return {};
+  }
+  const [latest, metrics] = await Promise.all([context.ask(`/v1/devices/${path}/latest`, { epoch: "ms" }), context.ask("/v1/metrics")]);
   const units = new Map(metrics.metrics.map((metric) => [metric.name, metric]));
-  const parts = { head: h("div", { class: "row top" }), hot: h("div"), tools: h("div", { class: "line tools" }), late: h("p", { class: "warn", role: "status" }),
+  const parts = { head: h("div", { class: "row top" }), hot: h("div"), tools: h("div", { class: "line tools" }), late: h("p", { class: "warn late", role: "status" }),
     charts: h("div"), latest: h("section", { class: "block" }), facts: h("div") };
   fill(root, parts.head, parts.hot, h("div", { class: "grid" }, h("div", null, parts.tools, parts.charts,
     h("p", { class: "dim phone-off" }, "Drag over a chart to zoom in; twice clicked, it goes back. The keys ← and → move the span, + and - zoom, 0 ends it now.")), h("div", null, parts.late, parts.latest, parts.facts)));
   const view = viewing(context, path, device, parts, units);
   await view.begin(latest);
   return view;
+}
+
+async function found(context, path) {
+  try { return await context.ask(`/v1/devices/${path}`); } catch (error) {
+    if (error.status === 404) return null;
+    throw error;
+  }
 }
 
 function viewing(context, path, device, parts, units) {
@@ -79,7 +90,9 @@ function viewing(context, path, device, parts, units) {
       if (Date.now() - sparksAt > SPARKS_MS) await sparks();
       text(parts.late, "");
     } catch (error) {
-      if (error.name !== "AbortError") text(parts.late, `These values are not fresh: ${error.message}`);
+      if (error.name === "AbortError") return;
+      text(parts.late, `These values are not fresh: ${error.message}`);
+      table.draw(rows, wanted().map((row) => row.name)); // their ages go on
     }
     busy = false;
   }

@@ -17,7 +17,7 @@ export async function show(root, context) {
     fill(root, h("h1", null, "Devices"), await chooseTenant(context, "devices", "Choose a tenant to see its devices."));
     return {};
   }
-  const parts = { title: h("h1"), filters: h("div", { class: "filters" }), states: h("div"), late: h("p", { class: "warn", role: "status" }), list: h("div"), pages: h("div", { class: "row pages" }) };
+  const parts = { title: h("h1"), filters: h("div", { class: "filters" }), states: h("div"), late: h("p", { class: "warn late", role: "status" }), list: h("div"), pages: h("div", { class: "row pages" }) };
   fill(root, h("div", { class: "row" }, parts.title, parts.states), parts.filters, parts.late, parts.list, parts.pages);
   const list = lister(parts, context), filters = filterFields(parts.filters, context);
   const late = (error) => text(parts.late, error ? `This list is not fresh: ${error.message}` : "");

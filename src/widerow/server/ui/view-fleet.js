@@ -140,7 +140,7 @@ function metricList(place, context, metrics) {
     const words = field.value.trim().toLowerCase(), found = metrics.filter((metric) => metric.name.toLowerCase().includes(words)), shown = found.slice(0, ROWS);
     fill(content, shown.length ? table([
       { label: "metric", cell: (metric) => h("button", { type: "button", class: "link", "aria-pressed": String(metric.name === now?.metric), onclick: () => choose({ metric: metric.name }) }, metric.name) },
-      { label: "mean", number: true, cell: (metric) => [number(lines.get(metric.name)?.filter((value) => value !== null).at(-1), 4), unit(metric.unit === "1" ? "" : metric.unit)] },
+      { label: "mean", number: true, cell: (metric) => (lines.has(metric.name) ? [number(lines.get(metric.name).filter((value) => value !== null).at(-1), 4), unit(metric.unit === "1" ? "" : metric.unit)] : "") },
       { label: "over the span", cell: (metric) => h("div", { class: "small-line" }, lines.has(metric.name) ? spark(lines.get(metric.name), colourOf(metric.name)) : null) },
     ], shown, { caption: "Metrics" }) : state("empty", "No metric has these words."), found.length > ROWS ? h("p", { class: "dim" }, `${number(found.length - ROWS)} more: type to find them.`) : null);
     return shown;

@@ -14,7 +14,7 @@ const FIGURES = [
   { name: "backpressure_events", label: "Backpressure", shown: (v) => [number(v), "/min"], note: (o) => note(o.figures.pending_compactions, (v) => `${number(v)} compactions wait`) },
 ];
 export const STAGES = { decode: "Decode", admit: "Check and admit", commit: "Commit", sync: "Sync to disk", rollup: "Roll up", mqtt: "MQTT", kafka: "Kafka" };
-const MOST_ALERTS = 5, MOST_TENANTS = 6, MOST_REASONS = 4, SHORT = 20, SHORTEST_MS = 600e3;
+const MOST_ISSUES = 3, MOST_ALERTS = 4, MOST_TENANTS = 5, MOST_REASONS = 4, SHORT = 20, SHORTEST_MS = 600e3;
 export const STATES = { ok: "ok", slow: "slow", failed: "failed", unused: "not used" };
 
 function note(figure, words) {
@@ -27,14 +27,15 @@ export function show(root) {
   fill(root, say, stats, h("div", { class: "grid" }, left, right));
   const rate = part(left, "Ingestion", "reports a second"), p99 = part(left, "Acknowledged within", "99th percentile, ms"), refused = part(left, "Refused", "reports a minute, by reason");
   const charts = {
-    rate: chart(rate, { height: 150, label: "Reports a second", sync: "overview" }),
-    p99: chart(p99, { height: 130, label: "Time to acknowledge, 99th percentile", sync: "overview" }),
-    refused: chart(refused, { height: 110, label: "Refused reports", sync: "overview" }),
+    rate: chart(rate, { height: 140, label: "Reports a second", sync: "overview" }),
+    p99: chart(p99, { height: 115, label: "Time to acknowledge, 99th percentile", sync: "overview" }),
+    refused: chart(refused, { height: 100, label: "Refused reports", sync: "overview" }),
   };
   const blocks = { rate, p99, refused, nothing: h("p", { class: "dim" }, "Nothing was refused in this hour.") };
   refused.append(blocks.nothing);
   const places = Object.fromEntries(["alerts", "stages", "tenants", "store"].map((name) => [name, h("section", { class: "block" })]));
-  right.append(...Object.values(places));
+  right.append(places.alerts, places.stages, places.tenants);
+  left.append(places.store);
   const memory = new Map();
 
   function live(overview) {
@@ -69,7 +70,8 @@ function headline(say, overview) {
   const nobody = overview.devices.total === 0 && !issues.length;
   const title = nobody ? "No device has reported yet" : issues.length === 0 ? "All is well" : issues.length === 1 ? "One thing needs attention" : `${issues.length} things need attention`;
   const words = nobody ? ["Send a report to ", h("code", null, "POST /v1/write"), " with a token of role write; it appears here within seconds."] : "No alert fires, no stage is slow, nothing is hot.";
-  fill(say, h("h1", null, title), issues.length ? issues.map(issueOf) : h("span", { class: "dim" }, words));
+  fill(say, h("h1", null, title), issues.length ? issues.slice(0, MOST_ISSUES).map(issueOf) : h("span", { class: "dim" }, words),
+    issues.length > MOST_ISSUES ? h("a", { href: to("alerts") }, `${issues.length - MOST_ISSUES} more`) : null);
 }
 
 function issueOf(issue) {
@@ -126,16 +128,17 @@ function alerts(place, overview) {
 }
 
 function stages(place, overview) {
-  place.hidden = !overview.stages?.length;
+  const all = overview.stages ?? [], unused = all.filter((one) => one.state === "unused");
+  place.hidden = !all.length;
   fill(place, h("h2", null, "Stages"), table([
-    { label: "stage", cell: (one) => [dot(one.state === "unused" ? "" : one.state), STAGES[one.name] ?? one.name] },
+    { label: "stage", cell: (one) => [dot(one.state), STAGES[one.name] ?? one.name] },
     { label: "now", number: true, cell: (one) => h("span", { class: one.state === "slow" ? "warn" : one.state === "failed" ? "bad" : "dim", title: one.detail }, stageWords(one)) },
-  ], overview.stages ?? [], { caption: "Stages", bare: true }));
+  ], all.filter((one) => one.state !== "unused"), { caption: "Stages", bare: true }),
+  unused.length ? h("p", { class: "dim" }, `${unused.map((one) => STAGES[one.name] ?? one.name).join(" and ")}: ${STATES.unused}`) : null);
 }
 
 /** What a stage says of itself, if that is short or it is not well. */
 function stageWords({ state, detail, value }) {
-  if (state === "unused") return STATES.unused;
   const known = value ? duration(value) : detail.length <= SHORT ? detail : "";
   return state === "ok" ? known || STATES.ok : `${STATES[state] ?? state}: ${detail || known}`;
 }
@@ -154,5 +157,5 @@ function tenants(place, overview) {
 function store(place, overview) {
   const known = overview.store;
   place.hidden = !known;
-  if (known) fill(place, h("h2", null, h("a", { href: to("system") }, "Store")), h("p", { class: "dim" }, `${bytes(known.disk_bytes)} on disk, ${bytes(known.memory_bytes)} in memory; this process started at ${when(overview.started)}.`));
+  if (known) fill(place, h("p", { class: "dim" }, h("a", { href: to("system") }, "Store"), `: ${bytes(known.disk_bytes)} on disk, ${bytes(known.memory_bytes)} in memory; this process started at ${when(overview.started)}.`));
 }
