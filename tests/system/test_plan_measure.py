@@ -54,7 +54,7 @@ def test_a_fleet_of_several_classes_with_texts_is_measured(tmp_path: Path) -> No
 def test_a_short_run_on_cassandra_has_the_bytes_of_a_longer_one(cassandra_server: Cassandra) -> None:
     keyspace = f"plan_{uuid4().hex[:12]}"
     url = cassandra_server.store_url(keyspace)
-    few, many = (measured("--store", url, "--seconds", seconds)["measured"] for seconds in ("3", "15"))
+    few, many = (measured("--store", url, "--seconds", seconds)["measured"] for seconds in ("2", "6"))
     assert many["metrics"] > 1.5 * few["metrics"]
     assert few["metric_bytes"]["measured"] == pytest.approx(many["metric_bytes"]["measured"], rel=WITHIN)
     assert few["metric_bytes"]["measured"] == pytest.approx(few["metric_bytes"]["predicted"], rel=WITHIN)
