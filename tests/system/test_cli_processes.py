@@ -140,6 +140,24 @@ def test_the_curl_line_of_the_demo_works(tmp_path: Path) -> None:
         interrupted(process)
 
 
+def test_figures_of_the_demo_begin_after_a_long_history_and_the_address_stays(tmp_path: Path) -> None:
+    demo = ["demo", "--port", "0", "--data", "data", "--devices", "40", "--rate", "40"]
+    with started(demo, tmp_path, "Ctrl-C") as (process, printed):
+        (address,) = re.findall(r"^dashboard +(\S+)$", printed, re.MULTILINE)
+        early = re.findall(r"answers already: (\S+)$", (tmp_path / "stderr").read_text(), re.MULTILINE)
+        page, _, secret = address.partition("#token=")
+        with urlopen(Request(f"{page}metrics", headers={"Authorization": f"Bearer {secret}"})) as answer:
+            metrics = answer.read().decode()
+        code, _ = interrupted(process)
+    written = re.search(r"wrote ([\d,]+) reports", (tmp_path / "stderr").read_text())
+    assert code == 0
+    assert early == [address]
+    assert written
+    assert int(written[1].replace(",", "")) > 50_000
+    counted = re.findall(r"^widerow_reports_total\{.*\} (\S+)$", metrics, re.MULTILINE)
+    assert sum(map(float, counted)) < 5_000
+
+
 def _stored_reports(folder: Path) -> int:
     """Different (device, time) pairs, counted by reading every device."""
     from widerow.config import Config, Store  # noqa: PLC0415

@@ -37,7 +37,7 @@ def demo(folder: Path) -> Iterator[tuple[str, Api, list[Actor]]]:
         reachable(socket) as path,
         Api.of_socket(path, None, "demo") as api,
     ):
-        actors = cast(20, 20, began_us(api, "factory", CLOCK.now_us()))
+        actors = cast(20, 20, began_us(api, CLOCK.now_us()))
         prepare(api, actors)
         tokens = demo_tokens(api, folder, [("write", actor.tenant) for actor in actors])
         for actor in actors:

@@ -153,10 +153,10 @@ def _places(fleet: Fleet) -> list[int]:
     return [place for place in mine if fleet.names[place].startswith(f"{kind}-")] or mine
 
 
-def began_us(api: Api, kind: str, now_us: int) -> int:
-    """When the first demo with this data began."""
+def began_us(api: Api, now_us: int) -> int:
+    """When the first demo with this data began: it made the first tenant."""
     known = {t["name"]: t["created"] for t in api.get("/v1/admin/tenants")["tenants"]}
-    created = known.get(CAST[kind][0].tenant)
+    created = known.get(CAST["factory"][0].tenant)
     return parse_rfc3339(created) if created else now_us
 
 
