@@ -34,6 +34,8 @@ from widerow.server.sockets import SOCKET, reachable
 
 MUCH_HISTORY = 30_000
 """Reports after which the server starts again: a minute of the present."""
+ONLINE_S = 30
+"""Longer than a gateway waits before it sends."""
 LOG_EVERY_S = 10.0
 HISTORY_REPORTS = 1_000_000
 """Of all devices, at most: a history of more devices is shorter."""
@@ -69,7 +71,7 @@ def demo(
     if span_us > DAY:
         raise Misused(f"--history {history}: give a day at most")
     span_us = min(span_us, max(1, HISTORY_REPORTS // devices) * MINUTE)
-    settings = configuration(None, store=f"rocksdb:{data}", host=host, port=port)
+    settings = _soon_stale(configuration(None, store=f"rocksdb:{data}", host=host, port=port), devices / rate)
     start_logging("warning")
     refuse_if_served(data)
     if fresh:
@@ -77,6 +79,13 @@ def demo(
     with contextlib.suppress(KeyboardInterrupt):  # while it starts; afterwards the signals are ours
         obey_signals()
         _play(settings, data, span_us, lambda began_us: cast(devices, rate, began_us, kind.value))
+
+
+def _soon_stale(settings: Config, every_s: float) -> Config:
+    """Within the minute that somebody looks, a device that falls silent is stale, unless that was set otherwise."""
+    if settings.devices != Config().devices:
+        return settings
+    return replace(settings, devices=replace(settings.devices, online_s=max(ONLINE_S, round(3 * every_s))))
 
 
 def _play(settings: Config, data: Path, span_us: int, cast_of: Callable[[int], list[Actor]]) -> None:

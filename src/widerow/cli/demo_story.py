@@ -27,7 +27,7 @@ FORMAT = "json"
 """With plain names of metrics; line protocol would put the type of the device in front."""
 MAD_AFTER_S = 15
 MAD_PER_S = 250
-SILENT_AFTER_S = 20
+SILENT_AFTER_S = 10
 _EVER_S = 1e9
 
 
