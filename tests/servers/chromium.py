@@ -16,7 +16,8 @@ from .cache import Say, say
 from .mosquitto import program
 
 # The tests run as root in containers, where Chromium's own sandbox cannot start; the pages are ours.
-_OPTIONS: Final = ["--no-sandbox", "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost"]
+_LOOPBACK: Final = "MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1"
+_OPTIONS: Final = ["--no-sandbox", "--disable-dev-shm-usage", f"--host-resolver-rules={_LOOPBACK}"]
 
 
 def fetch(_tell: Say = say) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,13 @@ def module_environment() -> Iterator[pytest.MonkeyPatch]:
 @pytest.fixture(scope="module")
 def site(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The same, served over TCP and a local socket, with tenants and tokens."""
+    with served(service, tmp_path_factory.mktemp("socket") / "serve.sock") as site:
+        yield site
+
+
+@contextmanager
+def served(service: Service, socket_path: Path) -> Iterator[Site]:
+    """A service with tenants and tokens, served."""
     tokens: dict[tuple[str, Role], str] = {}
     for tenant in TENANTS:
         service.catalog.tenants.create(Tenant(name=tenant))
@@ -147,7 +155,6 @@ def site(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             tokens[tenant, role], _ = service.catalog.tokens.create(role, tenant=tenant, device=device)
     for role in OF_ALL_TENANTS:
         tokens["", role], _ = service.catalog.tokens.create(role)
-    socket_path = tmp_path_factory.mktemp("socket") / "serve.sock"
     with running(service, socket_path=socket_path) as url:
         site = Site(service, url, tokens, socket_path)
         try:

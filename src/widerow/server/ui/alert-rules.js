@@ -14,18 +14,18 @@ const KINDS = [["threshold", "a metric is above or below a value"], ["rate_of_ch
 const AGGREGATES = ["mean", "min", "max", "last", "sum", "count"].map((name) => [name, name]);
 const SEVERITIES = ["info", "warning", "critical"].map((name) => [name, name]);
 const LIMITS = [["writes_per_s", "reports a second"], ["devices", "devices"], ["series", "series"], ["storage_bytes", "stored bytes"]];
-const SOURCES = { builtin: "built in", toml: "the operator's file", http: "" };
+const SOURCES = { toml: "the operator's file", http: "" };
 
 export async function rules(place, context) {
-  if (context.operator && !context.tenant) { fill(place, chooseTenant(context, "alerts", "Rules belong to a tenant. Choose one:", { show: "rules" })); return; }
-  const { rules: found } = await context.ask("/v1/alerts/rules");
-  const name = context.chosen.rule, one = found.find((rule) => rule.name === name);
-  if (name && (one || name === NEW)) { await form(place, context, one ?? null); return; }
+  const { rules: found } = await context.ask("/v1/alerts/rules"), everybody = !context.tenant;
+  const name = context.chosen.rule, one = everybody ? null : found.find((rule) => rule.name === name);
+  if (name && !everybody && (one || name === NEW)) { await form(place, context, one ?? null); return; }
+  if (name === NEW) { fill(place, chooseTenant(context, "alerts", "A rule belongs to a tenant. Choose one:", { show: "rules", rule: NEW })); return; }
   fill(place,
-    h("div", { class: "row" }, h("span", { class: "dim" }, name ? `There is no rule ${name} any more.` : "A rule fires for each device that it is about."),
+    h("div", { class: "row" }, h("span", { class: "dim" }, name ? `There is no rule ${name} any more.` : "A rule fires for each device by itself."),
       context.mayChange ? h("button", { type: "button", class: "primary", onclick: () => choose({ rule: NEW }) }, "Add a rule") : h("span", { class: "dim" }, "A token of role admin can add rules.")),
     found.length ? table([
-      { label: "rule", words: true, cell: (rule) => [dot(rule.severity), h("a", { href: to("alerts", [], { show: "rules", rule: rule.name }) }, rule.name)] },
+      { label: "rule", words: true, cell: (rule) => [dot(rule.severity), h("a", { href: to("alerts", [], { show: "rules", rule: rule.name, ...(everybody ? { tenant: rule.tenant } : {}) }) }, rule.name), everybody ? h("span", { class: "dim" }, ` ${rule.tenant}`) : null] },
       { label: "fires when", cell: (rule) => says(rule) },
       { label: "about", cell: scope },
       { label: "tells", wide: true, cell: (rule) => (rule.webhooks ?? []).join(", ") || h("span", { class: "dim" }, "nobody") },
@@ -124,14 +124,14 @@ export function ruleOf(of) {
 }
 
 async function form(place, context, rule) {
-  const readonly = !context.mayChange || rule?.readonly, { webhooks } = await context.ask("/v1/alerts/webhooks");
+  const readonly = !context.mayChange || rule?.readonly, { webhooks } = readonly ? { webhooks: [] } : await context.ask("/v1/alerts/webhooks");
   const told = h("div", { class: "block", "aria-live": "polite" }), drawing = h("div", { class: "block" }), listed = h("div"), trouble = h("p", { class: "bad", role: "alert" });
   const fields = fieldsOf(rule ?? { kind: "threshold" }, webhooks);
   let timer = null, turn = 0, plot = null;
   const address = (name) => `/v1/alerts/rules/${segment(name)}`, tenant = { tenant: context.chosen.tenant };
   const box = h("form", { class: "fields rule", novalidate: true, oninput: () => { fit(); clearTimeout(timer); timer = setTimeout(attempt, TYPING_MS); }, onsubmit: save },
     h("fieldset", { class: "plain", disabled: readonly }, fields.map((one) => one.element)),
-    trouble, readonly ? h("p", { class: "dim wide" }, rule?.readonly ? "This rule is read-only: it is built in, or in the operator's file." : "A token of role admin can change rules.")
+    trouble, readonly ? h("p", { class: "dim wide" }, rule?.source === "toml" ? "This rule is in the operator's file, and cannot be changed here." : "A token of role admin can change rules.")
       : h("div", { class: "wide line" }, h("button", { class: "primary" }, rule ? "Save rule" : "Add rule"), rule ? h("button", { type: "button", class: "danger", onclick: drop }, "Delete …") : null));
   const given = () => { // a disabled field is in no FormData
     const data = new Map([...box.querySelectorAll("[name]")].map((each) => [each.name, each.value]));
@@ -146,8 +146,8 @@ async function form(place, context, rule) {
   }
   async function attempt() {
     const mine = ++turn, { rule: tried } = given();
-    if (readonly && rule?.source === "builtin") return;
-    if (!complete(tried)) { fill(told, state("empty", "The page shows here what the rule would have done in the last day.")); fill(drawing); fill(listed); return; }
+    const why = untried(tried, context);
+    if (why) { fill(told, why); fill(drawing); fill(listed); return; }
     try {
       const answer = await send("POST", "/v1/alerts/rules/preview", tenant, { ...tried, name: tried.name || "preview" }, context.signal);
       if (mine !== turn) return;
@@ -188,14 +188,17 @@ async function form(place, context, rule) {
   await attempt();
 }
 
-function complete(rule) {
-  const value = rule.above ?? rule.below;
-  return rule.kind === "offline" ? Boolean(rule.after) : rule.kind === "quota" ? rule.percent !== undefined : Boolean(rule.metric) && value !== undefined;
+/** Why a rule cannot be tried yet, in words; null if it can. */
+function untried(rule, context) {
+  if (rule.kind === "quota") return state("empty", "Use against limits over time is on the tenant's page.", h("a", { href: to("tenants", [], { tenant: context.chosen.tenant }) }, "Tenants"));
+  const whole = rule.kind === "offline" ? rule.after : rule.metric && (rule.above ?? rule.below) !== undefined;
+  const about = rule.fleet || rule.device || (rule.match && Object.keys(rule.match).length);
+  return whole && about ? null : state("empty", "The page shows here what the rule would have done in the last day, as soon as it is complete.");
 }
 
-function verdict({ events, would_notify: notices }) {
+function verdict({ events, devices, would_notify: notices }) {
   const fired = events.filter((event) => event.state === "firing");
-  return h("p", null, fired.length ? [dot("bad"), `It would have fired ${number(fired.length)} ${fired.length === 1 ? "time" : "times"}, and sent ${number(notices)} ${notices === 1 ? "notice" : "notices"}.`] : [dot("ok"), "It would not have fired."]);
+  return h("p", null, h("span", { class: "dim" }, `Tried on ${number(devices)} ${devices === 1 ? "device" : "devices"}. `), fired.length ? [dot("bad"), `It would have fired ${number(fired.length)} ${fired.length === 1 ? "time" : "times"}, and sent ${number(notices)} ${notices === 1 ? "notice" : "notices"}.`] : [dot("ok"), "It would not have fired."]);
 }
 
 function firings({ events }) {
@@ -209,14 +212,15 @@ function firings({ events }) {
 }
 
 /** The values of the last day with the threshold; where it would have fired, the line is drawn in red as well. */
-function picture(place, { points, events }, rule) {
+function picture(place, { points, events: all, device, threshold }, rule) {
   fill(place);
   if (!points.length) { fill(place, state("empty", "There are no values in the last day to try it on.")); return null; }
   const times = points.map(([time]) => Date.parse(time)), values = points.map(([, value]) => value);
-  const fired = spans(events, times.at(-1)), inside = (time) => fired.some(([from, to_]) => time >= from && time <= to_);
-  const plot = chart(place, { height: 180, label: `${rule.metric ?? rule.limit ?? "the value"} in the last day` });
-  plot.draw({ times, from: times[0], to: times.at(-1), limit: rule.above ?? rule.below ?? rule.percent ?? null, limitLabel: `fires ${rule.below === undefined ? "above" : "below"} ${number(rule.above ?? rule.below ?? rule.percent)}`,
-    series: [{ label: rule.metric ?? rule.limit ?? "value", values, colour: "--c1" },
+  const events = all.filter((event) => event.device === device), fired = spans(events, times.at(-1)), inside = (time) => fired.some(([from, to_]) => time >= from && time <= to_);
+  const plot = chart(place, { height: 180, label: `${rule.metric ?? "time without data"} of ${device} in the last day` });
+  place.prepend(h("h2", null, device, " ", h("small", null, rule.metric ?? "seconds without data")));
+  plot.draw({ times, from: times[0], to: times.at(-1), limit: threshold, limitLabel: `fires ${rule.below === undefined ? "above" : "below"} ${number(threshold)}`,
+    series: [{ label: rule.metric ?? "without data", values, colour: "--c1" },
       ...(fired.length ? [{ label: "would fire", values: values.map((value, i) => (inside(times[i]) ? value : null)), colour: "--bad" }] : [])] });
   return plot;
 }

@@ -2,10 +2,10 @@
 
 import { segment, send } from "./api.js";
 import { confirmed, dot, fill, h, state, table } from "./dom.js";
-import { again, asked, chooseTenant } from "./parts.js";
+import { again, asked } from "./parts.js";
 
 export async function webhooks(place, context) {
-  if (context.operator && !context.tenant) { fill(place, chooseTenant(context, "alerts", "Webhooks belong to a tenant. Choose one:", { show: "webhooks" })); return; }
+  if (!context.mayChange) { fill(place, state("empty", "Webhooks say where notices of alerts go. A token of role admin shows them, this one does not.")); return; }
   const told = h("div", { "aria-live": "polite" });
   const { webhooks: found } = await context.ask("/v1/alerts/webhooks"), tenant = { tenant: context.chosen.tenant };
   const address = (name) => `/v1/alerts/webhooks/${segment(name)}`;
@@ -38,14 +38,14 @@ export async function webhooks(place, context) {
     }
   }
 
-  fill(place, told, h("div", { class: "row" }, h("span", { class: "dim" }, "Rules name the webhooks that are told."),
-    context.mayChange ? h("button", { type: "button", class: "primary", onclick: () => edit(null) }, "Add a webhook") : h("span", { class: "dim" }, "A token of role admin can add webhooks.")),
+  fill(place, told, h("div", { class: "row" }, h("span", { class: "dim" }, context.tenant ? "Rules name the webhooks that are told." : "The operator's: rules of the operator's file name them, and a tenant's rules the tenant's. Choose a tenant at the top to see its own."),
+    h("button", { type: "button", class: "primary", onclick: () => edit(null) }, "Add a webhook")),
   found.length ? table([
     { label: "webhook", cell: (one) => one.name },
     { label: "address", cell: (one) => h("span", { class: "mono" }, one.url) },
     { label: "signed", wide: true, cell: (one) => (one.has_secret ? [dot("ok"), "signed"] : [dot(""), "not signed"]) },
-    ...(context.mayChange ? [{ label: "", number: true, cell: (one) => h("div", { class: "line act" },
+    { label: "", number: true, cell: (one) => h("div", { class: "line act" },
       h("button", { type: "button", onclick: () => test(one) }, "Test"),
-      one.readonly ? null : [h("button", { type: "button", onclick: () => edit(one) }, "Change"), h("button", { type: "button", class: "danger", onclick: () => drop(one) }, "Delete …")]) }] : []),
-  ], found, { caption: "Webhooks" }) : state("empty", "No webhook is set up: alerts are visible here, and nobody is told of them."));
+      one.readonly ? null : [h("button", { type: "button", onclick: () => edit(one) }, "Change"), h("button", { type: "button", class: "danger", onclick: () => drop(one) }, "Delete …")]) },
+  ], found, { stack: true, caption: "Webhooks" }) : state("empty", "No webhook is set up: alerts are visible here, and nobody is told of them."));
 }

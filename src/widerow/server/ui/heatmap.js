@@ -9,7 +9,7 @@ import { clockTime, number } from "./format.js";
 
 /** A key with so many times the mean is warm, or hot, if its range has that share of the minute, too. */
 export const WARM = 3, HOT = 10;
-const LEAST_SHARE = 0.02;
+const LEAST_SHARE = 0.02, LEAST = 10;
 const GAP = 18;
 
 /** A map in `root`. `draw({rows, minutes, label(row)})`: rows have {start, stop, keys, cells}. `pick(row)`, `point(row, column)`. */
@@ -91,7 +91,7 @@ function clamp(index, length) {
 /** How hot a cell is: 0, 1 (warm) or 2 (hot), by rule 1. */
 export function heat(row, column, minute) {
   const count = row.cells[column];
-  if (!count || count < minute.sum * LEAST_SHARE) return 0;
+  if (count < LEAST || count < minute.sum * LEAST_SHARE) return 0;
   const times = count / Math.max(1, row.keys) / minute.mean;
   return times >= HOT ? 2 : times >= WARM ? 1 : 0;
 }
@@ -109,8 +109,8 @@ export function minuteOf(rows, column) {
 function colours(rows, columns) {
   const [none, full, warm, hot] = ["--heat0", "--heat1", "--heat2", "--heat3"].map(css);
   const minutes = Array.from({ length: columns }, (_, m) => minuteOf(rows, m));
-  let most = 0;
-  rows.forEach((row) => row.cells.forEach((count, m) => { if (count > most && !heat(row, m, minutes[m])) most = count; }));
+  const cool = rows.flatMap((row) => row.cells.filter((count, m) => count && !heat(row, m, minutes[m]))).sort((a, b) => a - b);
+  const most = cool[Math.floor(cool.length * 0.9)] ?? 0; // a burst of a minute does not make all others look empty
   const from = rgb(none), to = rgb(full);
   return (r, m) => {
     const kind = heat(rows[r], m, minutes[m]);

@@ -110,7 +110,7 @@ function trial(place, heading, context, { name, tenant, use, now }) {
     const { limits, limit_modes } = proposed();
     if (save.disabled || !await confirmed(`Change the limits of ${name}?`, consequences(tenant, { limits, limit_modes }, found, last), "Save limits")) return;
     try {
-      await send("PATCH", address, null, { limits, limit_modes }, context.signal, { "If-Match": `"${tenant.revision}"` });
+      await send("PATCH", address, null, { limits, ...(Object.keys(limit_modes).length ? { limit_modes } : {}) }, context.signal, { "If-Match": `"${tenant.revision}"` });
       again();
     } catch (error) {
       if (error.name !== "AbortError") fill(trouble, error.status === 412 ? "Somebody else changed this tenant meanwhile. Reload the page, then try again." : error.message);

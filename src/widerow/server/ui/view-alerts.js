@@ -5,7 +5,7 @@
 
 import { segment, send } from "./api.js";
 import { confirmed, dot, fill, h, segments, state, table } from "./dom.js";
-import { duration, full, now, number, percent, when } from "./format.js";
+import { duration, full, number, percent, when } from "./format.js";
 import { rules } from "./alert-rules.js";
 import { webhooks } from "./alert-webhooks.js";
 import { asked, deviceLink, every, failure } from "./parts.js";
@@ -15,7 +15,6 @@ const EVERY_S = 5, PAGE = 100;
 const TABS = [["", "Now"], ["history", "History"], ["rules", "Rules"], ["webhooks", "Webhooks"]];
 const RANK = { critical: 0, warning: 1, info: 2 };
 const UNTIL = [["1h", "1 hour"], ["4h", "4 hours"], ["1d", "1 day"], ["7d", "7 days"], ["30d", "30 days"]];
-const HOUR_MS = 3600e3;
 
 export async function show(root, context) {
   const tab = TABS.some(([name]) => name === context.chosen.show) ? context.chosen.show : "";
@@ -30,7 +29,7 @@ export function valued(value, unit) {
   if (value === null || value === undefined) return "-";
   if (unit === "s") return duration(value);
   if (unit === "ratio") return `${percent(value)}%`;
-  return `${number(value)}${unit ? ` ${unit}` : ""}`;
+  return `${number(value)}${unit ? ` ${value === 1 ? unit.replace(/s$/, "") : unit}` : ""}`;
 }
 
 // -- now
@@ -110,8 +109,7 @@ async function silence(one, context, look) {
     { name: "comment", label: "Comment", type: "text", placeholder: "why" },
   ], "Silence");
   if (!given) return;
-  const hours = { h: 1, d: 24 }[given.until.at(-1)] * Number.parseInt(given.until, 10);
-  const body = { name: one.name, until: new Date(now() + hours * HOUR_MS).toISOString(), comment: given.comment, ...(given.scope === "device" ? { device: one.device } : {}) };
+  const body = { name: one.name, until: `+${given.until}`, comment: given.comment, ...(given.scope === "device" ? { device: one.device } : {}) };
   await tried(look, () => send("POST", "/v1/alerts/silences", { tenant: of(one, context) }, body, context.signal));
 }
 

@@ -76,18 +76,23 @@ function cells(range, plane) {
 
 // -- names of ranges
 
-const isKey = (range) => Boolean(range.stop?.endsWith(END));
+const isKey = (range) => Boolean(range.stop?.endsWith(END)) && range.start === range.stop.slice(0, -1);
 const within = (key) => key.slice(key.indexOf("/") + 1);
 
 /** A row's name at the side: its tenant where that begins, then only the device that it starts at. */
 function name(range, before) {
   const [tenant, other] = [range, before].map((one) => one?.start.split("/")[0]);
-  return tenant !== other || !range.start.includes("/") ? h("b", null, tenant || "the first key") : within(range.start);
+  return tenant !== other || !range.start.includes("/") ? h("b", null, tenant || "the first key") : from(within(range.start));
+}
+
+/** A key that a range starts at; one that ends in U+0000 is the first one behind a key. */
+function from(key) {
+  return key.endsWith(END) ? `after ${key.slice(0, -1)}` : key;
 }
 
 function spanned(range) {
   if (isKey(range)) return range.start;
-  return `${range.start || "the first key"} to ${range.stop ? `before ${range.stop}` : "the last key"}`;
+  return `${from(range.start) || "the first key"} to ${range.stop ? range.stop.endsWith(END) ? range.stop.slice(0, -1) : `before ${range.stop}` : "the last key"}`;
 }
 
 function zoom(range) {
@@ -126,9 +131,13 @@ function rest(view) {
 
 // -- at the side
 
+function minutes(space) {
+  return space.minutes.length === 1 ? "minute" : `${number(space.minutes.length)} minutes`;
+}
+
 function nothing(space, plane, start) {
-  return state("empty", start ? `Nothing is counted for this part of the key space in the last ${number(space.minutes.length)} minutes.`
-    : `No ${plane === "bytes" ? "writes" : plane} in the last ${number(space.minutes.length)} minutes. The map shows ${plane === "reads" ? "questions" : "reports"} as they come; counted since ${when(space.since)}.`);
+  return state("empty", start ? `Nothing is counted for this part of the key space in the last ${minutes(space)}.`
+    : `No ${plane === "bytes" ? "writes" : plane} in the last ${minutes(space)}. The map shows ${plane === "reads" ? "questions" : "reports"} as they come; counted since ${when(space.since)}.`);
 }
 
 function hottest(space, plane) {
@@ -137,7 +146,7 @@ function hottest(space, plane) {
   const without = alone(space, of);
   return [
     h("h2", null, "Hottest key"),
-    first ? h("p", null, keyLink(first), ` takes ${percent(share(first))}% of all ${of} of the last ${number(space.minutes.length)} minutes.`) : state("empty", `No key stands out among the ${of}.`),
+    first ? h("p", null, keyLink(first), ` takes ${percent(share(first))}% of all ${of} of the last ${minutes(space)}.`) : state("empty", `No key stands out among the ${of}.`),
     facts([
       ["Skew", "the most that a key has, by the mean", [number(use.skew), unit("×")]],
       ["Without it", "the same without the hottest key", without === null ? "-" : [number(without), unit("×")]],
