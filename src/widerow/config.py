@@ -389,8 +389,8 @@ class Alerts:
     )
     quota_percent: float = _setting(1.0, "`quota_rejections` is bad above this part of all reports.", low=0, high=100)
     compactions: int = _setting(4, "`pending_compactions` is bad above this number, if it grows.", low=0, high=1_000_000)
-    late_s: int = _setting(
-        120, "A minute of a device that closes later than this after its time raises no alert.", low=1, high=3600
+    cache_mib: int = _setting(
+        64, "Memory for the devices that rules watch; further devices are not watched.", low=1, high=1 << 16
     )
     process: str = _setting(
         "{host}",

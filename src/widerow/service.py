@@ -21,7 +21,7 @@ from widerow.admit.hot import HotDevices
 from widerow.admit.pressure import Pressure
 from widerow.admit.question_slots import QuestionSlots
 from widerow.admit.shares import Shares
-from widerow.alerts.alerts import Alerts
+from widerow.alerts.alerts import Alerts, Sources
 from widerow.backup.running import Backups
 from widerow.catalog import lease as leases
 from widerow.catalog.audit import Audit
@@ -121,7 +121,6 @@ class Service:
     """Which requests are worked on."""
     hot: HotDevices
     key_space: KeySpace
-    alerts: Alerts
     presence: Presence
     presence_loading: PresenceLoading
     clock_guard: ClockGuard | None = None
@@ -139,6 +138,7 @@ class Service:
     recalling: Recurring = field(init=False)
     """Reads what the store knows of when devices reported."""
     gauges: Gauges = field(init=False)
+    alerts: Alerts = field(init=False)
     house: Housekeeping = field(init=False)
     backups: Backups = field(init=False)
     _attends: bool = field(default=False, init=False)
@@ -172,6 +172,14 @@ class Service:
             memory=self.memory,
             trouble=self.trouble,
         )
+        self.alerts = Alerts(
+            self.engine,
+            self.clock,
+            self.counters,
+            alert_settings(self.config),
+            _watched(self.catalog, self.storage, self.presence),
+        )
+        self.pyramid.written = self.alerts.written
         self.house = Housekeeping(
             self.engine,
             self.clock,
@@ -336,7 +344,6 @@ class Service:
                 slots,
                 hot,
                 key_space,
-                Alerts(engine, clock, counters, alert_settings(config)),
                 presence,
                 PresenceLoading(
                     engine,
@@ -469,6 +476,7 @@ class Service:
         self.telemetry.erase(tenant, ahead_us=heard_us)
         self.catalog.tenants.delete(name)
         self.presence.forget_all(name)
+        self.alerts.forget(name)
         self._begin_purge()
 
     def erase(self, tenant: Tenant, *, metric: str, device: str = "", span: TimeSpan = EVER) -> None:
@@ -517,6 +525,23 @@ class Service:
 def _process_name(clock: Clock) -> str:
     """Of this process, or of this time that it runs: none before or after it has it."""
     return f"{clock.now_us() // MS:012x}-{secrets.token_hex(3)}"
+
+
+def _watched(catalog: Catalog, storage: StorageUse, presence: Presence) -> Sources:
+    """What rules of alerts look at."""
+
+    def used(tenant: Tenant, limit: str) -> float | None:
+        if limit == "storage_bytes":
+            return storage.bytes(tenant)
+        return catalog.devices.count(tenant.name) if limit == "devices" else catalog.series.count(tenant)
+
+    return Sources(
+        tenant=catalog.tenants.get,
+        matches=lambda tenant, match, names: {d.name for d in catalog.devices.some(tenant, names) if match.holds(d)},
+        devices=lambda tenant, names: {device.name for device in catalog.devices.some(tenant, names)},
+        used=used,
+        presence=presence,
+    )
 
 
 def _all_of(*heard: Callable[[str, Batch], None] | None) -> Callable[[str, Batch], None]:

@@ -152,6 +152,8 @@ def alert_settings(config: Config) -> AlertSettings:
         every_s=float(alerts.every_s),
         for_us=alerts.for_s * SECOND,
         keep_us=alerts.keep_days * DAY,
+        lateness_us=config.rollup.lateness_s * SECOND,
+        most_bytes=alerts.cache_mib << 20,
         builtin=BuiltinSettings(
             window_s=float(alerts.window_s),
             baseline_s=float(alerts.baseline_s),
@@ -164,6 +166,8 @@ def alert_settings(config: Config) -> AlertSettings:
             compactions=float(alerts.compactions),
         ),
         webhooks=alerts.webhooks,
+        webhook_networks=alerts.webhook_networks,
+        rules=alerts.rules,
         process=alerts.process.replace("{host}", socket.gethostname()) if shared else "",
         shared=shared,
     )

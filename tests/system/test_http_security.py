@@ -13,6 +13,10 @@ import httpx
 import pytest
 
 from system.conftest import OWN_DEVICE, Site, now_ms
+from widerow.alerts.alert import Alert
+from widerow.alerts.book import Silence, Webhook
+from widerow.alerts.rule import Rule
+from widerow.alerts.state import State
 from widerow.model.token import Role
 from widerow.server.routes import ROUTES
 from widerow.server.table import Route
@@ -31,6 +35,7 @@ class Example:
 
 
 REPORT = {"device": OWN_DEVICE, "values": {"a": 1}}
+RULE = {"kind": "threshold", "metric": "{metric}", "above": 80, "fleet": True}
 LINE = f"m,device={OWN_DEVICE} a=1"
 EXAMPLES = {
     "POST /v1/write": Example("/v1/write", REPORT),
@@ -60,6 +65,18 @@ EXAMPLES = {
     "GET /v1/usage": Example("/v1/usage"),
     "GET /v1/alerts": Example("/v1/alerts"),
     "GET /v1/alerts/history": Example("/v1/alerts/history"),
+    "GET /v1/alerts/rules": Example("/v1/alerts/rules"),
+    "PUT /v1/alerts/rules/{name}": Example("/v1/alerts/rules/walked", RULE),
+    "DELETE /v1/alerts/rules/{name}": Example("/v1/alerts/rules/walked"),
+    "POST /v1/alerts/rules/preview": Example("/v1/alerts/rules/preview", RULE),
+    "POST /v1/alerts/{id}/acknowledge": Example("/v1/alerts/{alert}/acknowledge", {"note": "seen"}),
+    "GET /v1/alerts/silences": Example("/v1/alerts/silences"),
+    "POST /v1/alerts/silences": Example("/v1/alerts/silences", {"device": "{device}", "until": "+1h"}),
+    "DELETE /v1/alerts/silences/{id}": Example("/v1/alerts/silences/{silence}"),
+    "GET /v1/alerts/webhooks": Example("/v1/alerts/webhooks"),
+    "PUT /v1/alerts/webhooks/{name}": Example("/v1/alerts/webhooks/walked", {"url": "https://hooks.example.com/"}),
+    "DELETE /v1/alerts/webhooks/{name}": Example("/v1/alerts/webhooks/walked"),
+    "POST /v1/alerts/webhooks/{name}/test": Example("/v1/alerts/webhooks/none-such/test"),
     "GET /v1/deadletters": Example("/v1/deadletters"),
     "GET /v1/deadletters/{id}": Example("/v1/deadletters/{letter}"),
     "POST /v1/deadletters/replay": Example("/v1/deadletters/replay", {"ids": ["{letter}"]}),
@@ -130,7 +147,21 @@ def names_of(site: Site, tenant: str, mark: str) -> dict[str, str]:
     site.client(Role.WRITE, tenant).post("/v1/write", content=f"{mark}-letter")
     site.service.dead_letters.settle()
     letter = next(site.service.dead_letters.store.newest(tenant)).id
-    return {"device": device, "metric": metric, "tenant": tenant, "id": token.id, "letter": letter}
+    kept = _alerted(site, tenant, mark, device)
+    return {"device": device, "metric": metric, "tenant": tenant, "id": token.id, "letter": letter, **kept}
+
+
+def _alerted(site: Site, tenant: str, mark: str, device: str) -> dict[str, str]:
+    """A rule, a webhook, an alert that fires and a silence of a tenant."""
+    alerts, now_us = site.service.alerts, site.service.clock.now_us()
+    rule = Rule(name="hot", kind="threshold", metric=f"{mark}-metric", above=1.0, summary=f"{mark}-summary")
+    alerts.book.set_rule(tenant, rule)
+    alerts.book.set_webhook(tenant, Webhook(name="ops", url=f"https://{mark}.example.com/", secret=f"{mark}-secret"))
+    silence = Silence(name=f"{now_us:016x}", until_us=now_us + 60_000_000, device=device, comment=f"{mark}-comment")
+    alerts.book.add_silence(tenant, silence)
+    alert = Alert(tenant=tenant, rule="hot", state="pending", since_us=now_us, device=device, source="http")
+    alerts.board.saw(alert, State.FIRING, now_us)
+    return {"alert": alert.id, "silence": silence.name}
 
 
 def test_every_route_has_an_example_here() -> None:
@@ -147,6 +178,7 @@ def test_only_these_routes_are_public(site: Site) -> None:
 @pytest.mark.parametrize("route", GUARDED, ids=ids)
 def test_without_a_good_token_there_is_no_answer(site: Site, route: Route) -> None:
     names = {"device": OWN_DEVICE, "metric": "a", "tenant": "acme", "id": "0" * 16, "letter": "none"}
+    names |= {"alert": "none", "silence": "none"}
     bad = ["", "Bearer", "Bearer wr_wrong", f"Bearer wr_{'A' * 43}", "Basic Zm9v", "Digest x", "Bearer \xe4"]
     for header in bad:
         client = site.client(None)
@@ -199,7 +231,8 @@ def test_a_tenant_sees_nothing_of_another(site: Site, route: Route) -> None:
 def test_a_list_of_one_tenant_has_nothing_of_another(site: Site) -> None:
     names_of(site, "umbra", SECRET)
     paths = ("devices", "fleet/series", "fleet/latest", "metrics", "usage", "deadletters", "admin/tokens", "status")
-    for path in [f"/v1/{path}" for path in paths]:
+    of_alerts = ("alerts", "alerts/history", "alerts/rules", "alerts/silences", "alerts/webhooks")
+    for path in [f"/v1/{path}" for path in (*paths, *of_alerts)]:
         for accept in ("application/json", "text/csv"):
             answer = site.client(Role.ADMIN, "acme").get(path, headers={"Accept": accept})
             assert SECRET not in answer.text

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 
 from system.conftest import Site
+from widerow.alerts.alert import Alert
+from widerow.alerts.state import State
 from widerow.model.token import Role
 
 Operation = tuple[str, str, dict[str, Any]]
@@ -63,12 +65,14 @@ def test_every_body_has_an_example_of_its_shape(document: dict[str, Any]) -> Non
 
 
 def test_every_example_is_taken_and_answered_as_described(site: Site, document: dict[str, Any]) -> None:
-    sent = 0
+    sent, now_us = 0, site.service.clock.now_us()
+    alert = Alert(tenant="acme", rule="hot", state="pending", since_us=now_us, source="builtin")
+    site.service.alerts.board.saw(alert, State.FIRING, now_us)
     for method, path, one in operations(document):
         if "requestBody" not in one or path == LOCAL_ONLY:
             continue
         media, form = body_of(one)
-        names = {**NAMES, "tenant": "plant-2"}
+        names = {**NAMES, "tenant": "plant-2", "name": "hot", "id": alert.id}
         answer = site.client(Role.OPERATOR).request(
             method,
             path.format(**names),

@@ -49,12 +49,12 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def id(self) -> str:
-        return alert_id(self.rule, self.device, self.metric, self.process)
+        return alert_id(self.tenant, self.rule, self.device, self.metric, self.process)
 
 
-def alert_id(rule: str, device: str = "", metric: str = "", process: str = "") -> str:
-    """The name of an alert within its tenant: 16 hex digits."""
-    return sha256(f"{rule}\0{device}\0{metric}\0{process}".encode()).hexdigest()[:16]
+def alert_id(tenant: str, rule: str, device: str = "", metric: str = "", process: str = "") -> str:
+    """The name of an alert: 16 hex digits."""
+    return sha256(f"{tenant}\0{rule}\0{device}\0{metric}\0{process}".encode()).hexdigest()[:16]
 
 
 def shown(alert: Alert, *, silenced: bool) -> dict[str, Any]:

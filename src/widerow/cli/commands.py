@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from widerow import __version__
 from widerow.cli import (
+    alerts,
     api_server,
     audit,
     backup,
@@ -85,6 +86,7 @@ latest.add_to(app)
 app.add_typer(fleet.app, name="fleet")
 hot.add_to(app)
 top.add_to(app)
+app.add_typer(alerts.app, name="alerts")
 app.add_typer(deadletters.app, name="deadletters")
 app.add_typer(mqtt.app, name="mqtt")
 app.add_typer(schema.app, name="schema")

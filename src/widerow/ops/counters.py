@@ -103,6 +103,11 @@ class Counters:
         self.alerts_dropped = Counter(
             "widerow_alerts_dropped", "Alerts that were not stored, since their tenant has too many.", ["tenant"], registry=r
         )
+        self.alerts_unjudged = Counter(
+            "widerow_alerts_unjudged_reports",
+            "Reports that no rule of an alert looked at, since too many waited for it.",
+            registry=r,
+        )
         self.alert_notices = Counter(
             "widerow_alert_notices", "Notices of alerts to webhooks, by what became of them.", ["result"], registry=r
         )

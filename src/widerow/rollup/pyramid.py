@@ -83,6 +83,8 @@ class Pyramid:
             engine, telemetry, self.rollups, self.marks, clock, self.windows, tagged, crew=settings.crew, told=told
         )
         self.counts = self.roller.counts
+        self.written: Callable[[str, Sequence[Rows]], None] = lambda _tenant, _reports: None
+        """Called with reports of a tenant that are durable now. It never raises."""
         self.roller.trusts = trusts
         self._others = Others(
             engine,
@@ -153,6 +155,8 @@ class Pyramid:
         try:
             if self.windows is not None:
                 self.windows.add(plan.tenant, plan.reports, fresh=fresh, written=written)
+            if written:
+                self.written(plan.tenant, plan.reports)
         finally:  # rolling waits for it
             self.marks.settle(marks, written=written)
 
