@@ -155,6 +155,10 @@ class Alerts:
         self.load()
         return self.store.known(tenant)
 
+    def silenced(self, alert: Alert) -> bool:
+        """Whether people are spared notices of it now."""
+        return self.book.silenced(alert, self._clock.now_us())
+
     def load(self, *, now: bool = False) -> None:
         """Learn what is stored, if that may have changed."""
         now_us = self._clock.now_us()

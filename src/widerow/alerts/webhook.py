@@ -22,7 +22,6 @@ from typing import TypeAlias
 
 import httpx
 
-from widerow import __version__
 from widerow.alerts.address import Network, chosen, host_and_port
 from widerow.alerts.book import Webhook
 from widerow.model.errors import WiderowError
@@ -82,7 +81,7 @@ async def _send(webhook: Webhook, body: bytes, timestamp: int, allowed: Sequence
     headers = {
         "Host": httpx.URL(webhook.url).netloc.decode(),
         "Content-Type": "application/json",
-        "User-Agent": f"widerow/{__version__}",
+        "User-Agent": "widerow",
         "Widerow-Timestamp": str(timestamp),
     }
     if webhook.secret:
@@ -172,10 +171,10 @@ class Courier:
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()
-            pending = asyncio.all_tasks(loop)
-            for task in pending:
-                task.cancel()
-            loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+            while pending := asyncio.all_tasks(loop):  # a task that is cancelled may have begun others
+                for task in pending:
+                    task.cancel()
+                loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
         finally:
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()

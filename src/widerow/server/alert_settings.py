@@ -204,7 +204,7 @@ def _rule(call: Call, tenant: str, rule: Rule) -> dict[str, Any]:
 
 
 def _alert(call: Call, alert: Alert) -> dict[str, Any]:
-    return shown(alert, silenced=call.service.alerts.book.silenced(alert, call.service.clock.now_us()))
+    return shown(alert, silenced=call.service.alerts.silenced(alert))
 
 
 def _silence(silence: Silence) -> dict[str, Any]:

@@ -26,8 +26,8 @@ def list_alerts(call: Call) -> Answer:
     if name is not None:
         call.auth.existing(name)
     alerts = [alert for alert in call.service.alerts.current(name) if alert.state in wanted]
-    silenced, now_us = call.service.alerts.book.silenced, call.service.clock.now_us()
-    return json_answer({"alerts": [shown(alert, silenced=silenced(alert, now_us)) for alert in alerts[:MOST_LISTED]]})
+    silenced = call.service.alerts.silenced
+    return json_answer({"alerts": [shown(alert, silenced=silenced(alert)) for alert in alerts[:MOST_LISTED]]})
 
 
 def history(call: Call) -> Answer:
