@@ -71,7 +71,7 @@ EXAMPLES = {
     "POST /v1/alerts/rules/preview": Example("/v1/alerts/rules/preview", RULE),
     "POST /v1/alerts/{id}/acknowledge": Example("/v1/alerts/{alert}/acknowledge", {"note": "seen"}),
     "GET /v1/alerts/silences": Example("/v1/alerts/silences"),
-    "POST /v1/alerts/silences": Example("/v1/alerts/silences", {"device": "{device}", "until": "+1h"}),
+    "POST /v1/alerts/silences": Example("/v1/alerts/silences", {"device": "any", "until": "+1h"}),
     "DELETE /v1/alerts/silences/{id}": Example("/v1/alerts/silences/{silence}"),
     "GET /v1/alerts/webhooks": Example("/v1/alerts/webhooks"),
     "PUT /v1/alerts/webhooks/{name}": Example("/v1/alerts/webhooks/walked", {"url": "https://hooks.example.com/"}),
@@ -157,7 +157,7 @@ def _alerted(site: Site, tenant: str, mark: str, device: str) -> dict[str, str]:
     rule = Rule(name="hot", kind="threshold", metric=f"{mark}-metric", above=1.0, summary=f"{mark}-summary")
     alerts.book.set_rule(tenant, rule)
     alerts.book.set_webhook(tenant, Webhook(name="ops", url=f"https://{mark}.example.com/", secret=f"{mark}-secret"))
-    silence = Silence(name=f"{now_us:016x}", until_us=now_us + 60_000_000, device=device, comment=f"{mark}-comment")
+    silence = Silence(name="0" * 16, until_us=now_us + 60_000_000, device=device, comment=f"{mark}-comment")
     alerts.book.add_silence(tenant, silence)
     alert = Alert(tenant=tenant, rule="hot", state="pending", since_us=now_us, device=device, source="http")
     alerts.board.saw(alert, State.FIRING, now_us)
