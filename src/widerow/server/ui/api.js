@@ -56,7 +56,7 @@ export async function send(method, path, parameters, body, signal, more) {
   throw error;
 }
 
-/** A name as a segment of a path. */
+/** A name as a segment of a path. A device may have the name of a route beside it. */
 export function segment(name) {
-  return encodeURIComponent(name).replaceAll(".", "%2E");
+  return encodeURIComponent(name).replaceAll(".", "%2E").replace(/^counts$/, "%63ounts");
 }

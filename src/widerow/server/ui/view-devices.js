@@ -7,7 +7,7 @@ import { age, full, number } from "./format.js";
 import { chooseTenant, every, failure } from "./parts.js";
 import { choose, listed, names, to } from "./place.js";
 
-const PAGE = 50, TRAIL = 30, PAUSE_MS = 200, FRESH_S = 5, COUNTS_S = 30, SORT = "name";
+const PAGE = 50, TRAIL = 30, PAUSE_MS = 200, FRESH_S = 5, COUNTS_S = 30, AGAIN_MS = 2000, SORT = "name";
 const STATES = [["", "All", "total"], ["online", "Online", "online"], ["stale", "Silent", "stale"], ["hot", "Hot", "hot"]];
 /** Choices of which a change leads back to the first page. */
 const FROM_THE_START = { after: null, trail: null };
@@ -29,7 +29,10 @@ export async function show(root, context) {
   };
   const again = async () => {
     try { await Promise.all([list.read(), count()]); late(null); } catch (error) {
-      if (error.name !== "AbortError") fill(parts.list, failure(error, again));
+      if (error.status === 503) { // the server is reading them, and says so
+        fill(parts.list, state("empty", error.message));
+        setTimeout(() => { if (!context.signal.aborted) again(); }, AGAIN_MS);
+      } else if (error.name !== "AbortError") fill(parts.list, failure(error, again));
     }
   };
   title(parts, null, context.chosen);
