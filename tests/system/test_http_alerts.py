@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from system.conftest import Site, now_ms
-from widerow.alerts.alert import Alert
+from system.conftest import Site, config_at, now_ms
+from widerow.alerts.alert import OPERATOR, Alert
+from widerow.alerts.rule import Rule
 from widerow.alerts.state import State
 from widerow.config import Alerts, Config, Rollup, Store
 from widerow.model.errors import ConfigError
@@ -71,7 +72,7 @@ def test_a_secret_is_never_shown_and_stays_when_none_is_given(site: Site) -> Non
     client = site.client()
     url = "https://hooks.example.com/T0/private-part"
     made = client.put("/v1/alerts/webhooks/chat", json={"url": url, "secret": "do-not-tell"})
-    assert made.json() == {"name": "chat", "url": url, "has_secret": True, "revision": 1}
+    assert made.json() == {"name": "chat", "url": url, "has_secret": True, "readonly": False, "revision": 1}
     changed = client.put("/v1/alerts/webhooks/chat", json={"url": f"{url}/2"})
     assert changed.json()["has_secret"]
     assert site.service.alerts.book.webhooks("acme")["chat"].secret == "do-not-tell"
@@ -235,6 +236,48 @@ def test_a_report_that_is_too_hot_reaches_a_webhook_that_failed_twice(tmp_path: 
         assert (changed.status_code, "alerts.rules" in changed.text) == (403, True)
         assert site.client().get("/v1/alerts/rules").json()["rules"][0]["readonly"]
         site.close()
+
+
+def test_a_device_that_falls_silent_is_offline_until_it_reports(tmp_path: Path) -> None:
+    rule = '[[rules]]\ntenant = "acme"\nname = "gone"\nkind = "offline"\nafter = "10m"\nfleet = true'
+    clock = ManualClock(now_ms() * MS)
+    with opened(tmp_path, rule, clock, every_s=60) as service, running(service) as url:
+        service.catalog.tenants.create(Tenant(name="acme"))
+        token = service.catalog.tokens.create(Role.WRITE, tenant="acme")[0]
+        site = Site(service, url, {("acme", Role.WRITE): token}, tmp_path)
+
+        def states_after(minutes: int) -> list[tuple[str, str]]:
+            clock.time_us += minutes * MINUTE
+            service.alerts.look()
+            return sorted((alert.device, alert.state) for alert in service.alerts.current("acme"))
+
+        for device in ("press-1", "press-2"):
+            site.write(device, {"a": 1.0}, time_ms=clock.time_us // MS)
+        assert states_after(6) == []
+        site.write("press-2", {"a": 1.0}, time_ms=clock.time_us // MS)
+        assert states_after(6) == [("press-1", "firing")]
+        site.write("press-1", {"a": 1.0}, time_ms=clock.time_us // MS - 11 * 60_000)  # of what it kept, nothing recent
+        assert states_after(1) == [("press-1", "firing")]
+        site.write("press-1", {"a": 1.0}, time_ms=clock.time_us // MS)
+        assert states_after(1) == [("press-1", "resolved")]
+        site.close()
+
+
+def test_what_fires_and_what_was_set_survive_a_restart(tmp_path: Path) -> None:
+    config = replace(config_at(tmp_path), alerts=Alerts(every_s=60, for_s=0, window_s=1))
+    said: list[list[str]] = []
+    for hot in (1.0, 1.0, 0.0):
+        with Service.open(config, rolls=True) as service:
+            if not said:
+                service.catalog.tenants.create(Tenant(name="acme"))
+                service.alerts.book.set_rule("acme", Rule(name="hot", kind="threshold", metric="temp", above=80.0))
+            service.counters.hot_partitions.set(hot)
+            for _ in range(2):  # a figure is of two samples
+                service.alerts.look()
+            assert service.alerts.book.rules("acme")["hot"].threshold == 80.0
+            events = service.alerts.store.history(OPERATOR, start_us=0, stop_us=1 << 60)
+            said.append([event.state for _, event in events])
+    assert said == [["firing"], ["firing"], ["resolved", "firing"]]
 
 
 def test_a_file_with_a_fault_stops_the_start_and_says_where(tmp_path: Path) -> None:

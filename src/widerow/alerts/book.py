@@ -109,6 +109,9 @@ class Book:
     def is_of_file(self, tenant: str, rule: str) -> bool:
         return rule in self._file.rules.get(tenant, {})
 
+    def is_webhook_of_file(self, name: str) -> bool:
+        return name in self._file.webhooks
+
     def webhooks(self, tenant: str) -> dict[str, Webhook]:
         return {**self._of(tenant).webhooks, **(self._file.webhooks if tenant == OPERATOR else {})}
 

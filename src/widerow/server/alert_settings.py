@@ -141,7 +141,7 @@ def delete_silence(call: Call) -> Answer:
 
 def list_webhooks(call: Call) -> Answer:
     hooks = sorted(_book(call).webhooks(_whose(call)).values(), key=lambda hook: hook.name)
-    return json_answer({"webhooks": [_webhook(hook) for hook in hooks]})
+    return json_answer({"webhooks": [_webhook(call, hook) for hook in hooks]})
 
 
 def put_webhook(call: Call) -> Answer:
@@ -152,7 +152,7 @@ def put_webhook(call: Call) -> Answer:
         after = _book(call).set_webhook(_whose(call), webhook, expected=call.expected_revision())
     except Conflict as error:
         raise PreconditionFailed(str(error)) from error
-    return entity_answer(_webhook(after))
+    return entity_answer(_webhook(call, after))
 
 
 def delete_webhook(call: Call) -> Answer:
@@ -219,5 +219,12 @@ def _silence(silence: Silence) -> dict[str, Any]:
     }
 
 
-def _webhook(hook: Webhook) -> dict[str, Any]:
-    return {"name": hook.name, "url": hook.url, "has_secret": bool(hook.secret), "revision": hook.revision}
+def _webhook(call: Call, hook: Webhook) -> dict[str, Any]:
+    of_file = _whose(call) == OPERATOR and call.service.alerts.book.is_webhook_of_file(hook.name)
+    return {
+        "name": hook.name,
+        "url": hook.url,
+        "has_secret": bool(hook.secret),
+        "readonly": of_file,
+        "revision": hook.revision,
+    }

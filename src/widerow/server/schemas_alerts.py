@@ -103,7 +103,7 @@ ALERT_SCHEMAS: dict[str, Schema] = {
     "AlertSilenceShown": of({"id": TEXT, **_SILENCE_FIELDS, "until": TIME, "by": TEXT, "created": TIME}),
     "AlertSilences": of({"silences": array(ref("AlertSilenceShown"))}),
     "AlertWebhookForm": of({"url": TEXT, "secret": {**TEXT, "writeOnly": True}}, ("url",)),
-    "AlertWebhook": of({"name": TEXT, "url": TEXT, "has_secret": FLAG, "revision": WHOLE}),
+    "AlertWebhook": of({"name": TEXT, "url": TEXT, "has_secret": FLAG, "readonly": FLAG, "revision": WHOLE}),
     "AlertWebhooks": of({"webhooks": array(ref("AlertWebhook"))}),
     "AlertTest": of({"delivered": FLAG, "status": MAYBE_WHOLE, "reason": TEXT}),
 }
