@@ -395,6 +395,7 @@ class Service:
             if self.adapting:
                 last_first.callback(self.adapting.stop)
             last_first.callback(self.recalling.stop)
+            last_first.callback(self.catalog.directories.close)
             last_first.callback(self.sampling.stop)
             last_first.callback(self.alerts.stop)
             last_first.callback(self.folding.stop)
@@ -477,6 +478,7 @@ class Service:
         self.catalog.tenants.delete(name)
         self.presence.forget_all(name)
         self.alerts.forget(name)
+        self.catalog.directories.forget(name)
         self._begin_purge()
 
     def erase(self, tenant: Tenant, *, metric: str, device: str = "", span: TimeSpan = EVER) -> None:

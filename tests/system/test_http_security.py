@@ -47,6 +47,7 @@ EXAMPLES = {
     "POST /v1/query": Example("/v1/query", {"devices": ["{device}"], "step": "1h"}),
     "GET /v1/fleet/series": Example("/v1/fleet/series"),
     "GET /v1/fleet/latest": Example("/v1/fleet/latest"),
+    "GET /v1/devices/counts": Example("/v1/devices/counts"),
     "GET /v1/devices": Example("/v1/devices"),
     "POST /v1/devices/batch": Example("/v1/devices/batch", {"devices": [{"name": "batched"}]}),
     "GET /v1/devices/{device}": Example("/v1/devices/{device}"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from widerow.catalog.attributes import Attributes
 from widerow.catalog.devices import Devices
+from widerow.catalog.directory import Directories
 from widerow.catalog.metrics import Metrics
 from widerow.catalog.online import Online
 from widerow.catalog.series import Series
@@ -45,6 +46,8 @@ class Catalog:
         s = settings or CatalogSettings()
         self.tenants = Tenants(engine, clock, refresh_us=s.refresh_us, max_future_us=s.max_future_us)
         self.devices = Devices(engine, clock, refresh_us=s.refresh_us, reload_us=s.reload_devices_us)
+        reload_s = None if s.reload_devices_us is None else s.reload_devices_us / SECOND
+        self.directories = Directories(self.devices.described, self.devices.version, reload_s=reload_s)
         self.attributes = Attributes(engine, clock)
         self.online = Online(engine)
         self.metrics = Metrics(engine, clock, most=s.most_metrics)

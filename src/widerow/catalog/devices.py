@@ -159,6 +159,14 @@ class Devices:
     def count(self, tenant: str) -> int:
         return self._registration.count(tenant)
 
+    def described(self, tenant: str) -> Iterator[tuple[list[str], list[str]]]:
+        """Names and bodies of all devices, as they are stored, some at a time."""
+        return self._records.bodies((tenant,))
+
+    def version(self, tenant: str) -> int:
+        """Grows with each change of the tenant's devices by this process."""
+        return self._registration.version(tenant)
+
     def counts_at_hand(self) -> dict[str, int]:
         """By tenant, as far as this process knows without asking the store."""
         return self._registration.counts_at_hand()
@@ -235,6 +243,8 @@ class Devices:
             if name in kept:  # it was deleted in between, and its history must go, too
                 self.forget_predecessors(tenant, name)
             raise
+        finally:
+            self._registration.changed(tenant)
 
     def _replaced(self, tenant: str, devices: Sequence[Device]) -> Iterator[Applied]:
         """Give distinct devices that exist a new description. What they were goes to the history in one write."""

@@ -29,7 +29,7 @@ class Match:
     prefix: str = ""
     """How the name begins."""
     text: str = ""
-    """Somewhere in the name or the display name, in any case."""
+    """Words, in any case: each is somewhere in the name, the display name, the type, the location or the tags."""
 
     def __post_init__(self) -> None:
         given = [self.type or "", self.location or "", self.prefix, self.text, *self.tags, *self.tags.values()]
@@ -48,8 +48,9 @@ class Match:
         )
 
     def _says(self, device: Device) -> bool:
-        text = self.text.casefold()
-        return text in device.name.casefold() or text in device.display_name.casefold()
+        tags = [f"{name}:{value}" for name, value in device.tags.items()]
+        says = "\n".join((device.name, device.display_name, device.type, device.location, *tags)).casefold()
+        return all(word in says for word in words_of(self.text))
 
     def stop(self) -> str | None:
         """A text behind all names that begin with the prefix: no name has room for more than 64 of the last character."""
@@ -76,6 +77,11 @@ class Page:
     devices: tuple[Device, ...]
     after: str | None
     """The cursor of the next page; None: this was the last."""
+
+
+def words_of(text: str) -> list[str]:
+    """As they are looked for."""
+    return text.casefold().split()
 
 
 def cursor_of(shard: int, name: str) -> str:

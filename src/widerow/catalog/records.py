@@ -146,6 +146,11 @@ class Records(Generic[T]):
         for rows in self.engine.scan(self.table, [(*scope, shard) for shard in shards], span, limit=limit):
             yield from self._each(rows, wanted)
 
+    def bodies(self, scope: Key) -> Iterator[tuple[list[str], list[str]]]:
+        """The names of all entities and their bodies as they are stored, some at a time."""
+        for rows in self.engine.scan(self.table, [(*scope, shard) for shard in range(SHARDS)]):
+            yield self.names(rows).to_list(), _bodies(rows)
+
     def find_all(self, scope: Key, names: Sequence[str]) -> Iterator[Stored[T]]:
         """Those of the names that exist. The names are distinct, and such as can be stored."""
         for rows in self.engine.scan(self.table, [self._key(scope, name) for name in names]):

@@ -10,6 +10,7 @@ Rule 3: known devices cost no Python per name; unknown ones one insert for all o
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -64,6 +65,7 @@ class Registration:
         self._refresh_us, self._reload_us = refresh_us, reload_us
         self._seats = Seats(engine, clock, refresh_us=refresh_us) if reload_us is not None else None
         self._rosters: dict[str, Roster] = {}
+        self._changes = Counter[str]()
         self._rosters_lock = threading.Lock()
 
     def held(self) -> dict[str, int]:
@@ -75,6 +77,13 @@ class Registration:
         with roster.lock:
             self._load(tenant, roster)
             return roster.count
+
+    def version(self, tenant: str) -> int:
+        """Grows with each change of the tenant's devices by this process."""
+        return self._changes[tenant]
+
+    def changed(self, tenant: str) -> None:
+        self._changes[tenant] += 1
 
     def counts_at_hand(self) -> dict[str, int]:
         return {tenant: roster.count for tenant, roster in list(self._rosters.items()) if roster.loaded}
@@ -97,10 +106,12 @@ class Registration:
 
     def left(self, tenant: str) -> None:
         """A device has gone: its place is free."""
+        self.changed(tenant)
         if self._seats:
             self._seats.give_back(tenant, 1)
 
     def all_left(self, tenant: str) -> None:
+        self.changed(tenant)
         if self._seats:
             self._seats.forget(tenant)
 
@@ -179,6 +190,7 @@ class Registration:
                 added[some] = self._engine.insert(DEVICES, self._rows(tenant.name, names.take(some), bodies.take(some)))
                 there[some] = True
                 roster.add(names.take(some))
+                self.changed(tenant.name)
             return int(added[some].sum())
 
         try:

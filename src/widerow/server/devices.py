@@ -1,4 +1,4 @@
-"""Routes about devices and metrics: what the catalog knows of them."""
+"""Routes about devices and metrics: what the catalog knows of them. Pages of devices are in `device_pages`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,6 @@ MOST_IN_A_BATCH = 10_000
 
 _SHOWN_ONLY = ("created", "revision", "placement", "online", "hardware")
 """Keys of a device's form that nobody sets, so that a form that was read can be sent back."""
-
-
-def list_devices(call: Call) -> Answer:
-    page = call.service.catalog.devices.list(
-        call.tenant().name, match_of(call), limit=page_size(call), after=call.query.text("after")
-    )
-    return list_answer(call, "devices", [to_json(device) for device in page.devices], page.after)
 
 
 def match_of(call: Call) -> Match:

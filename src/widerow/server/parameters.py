@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from widerow.query.fill import FILLS
 from widerow.query.fleet import FLEET_AGGREGATES
+from widerow.query.listing import SORTS
+from widerow.query.listing import STATES as DEVICE_STATES
 from widerow.query.question import DEFAULT_AGGREGATE
 from widerow.query.stepped import AGGREGATES
 from widerow.query.texts import STATES, TEXT_AGGREGATES
@@ -94,7 +96,26 @@ MATCH = (
     Param(name="location", doc="Devices at this location."),
     Param(name="tag", doc="Devices with this tag, as `NAME:VALUE`; several must all hold.", repeats=True),
     Param(name="prefix", doc="Devices whose name begins so."),
-    Param(name="q", doc="Devices with this somewhere in their name or display name."),
+    Param(name="q", doc="Words: devices that have each of them in their name, display name, type, location or tags."),
+)
+
+ORDER = (
+    Param(
+        name="sort",
+        doc="The order: by name, by the time of the last report, or by rate; with `-` the other way round. Devices that "
+        "never reported come last. A cursor belongs to its order.",
+        schema={"type": "string", "enum": list(SORTS)},
+    ),
+    Param(
+        name="state",
+        doc="Devices that reported within `devices.online_s`, the others, or those that are hot.",
+        schema={"type": "string", "enum": list(DEVICE_STATES)},
+    ),
+    Param(
+        name="activity",
+        doc="Whether each device comes with its `activity`: when it reported last, how fast it reports, and its state.",
+        schema={"type": "string", "enum": ["true", "false"], "default": "false"},
+    ),
 )
 
 

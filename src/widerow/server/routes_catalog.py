@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from widerow.server import admin, audit, backup, devices, hot, keyspace, placement, verify
+from widerow.server import admin, audit, backup, device_pages, devices, hot, keyspace, placement, verify
 from widerow.server.auth import ADMINS, OPERATORS, READERS
 from widerow.server.call import Param
 from widerow.server.devices import MOST_ON_A_PAGE, PAGE_SIZE
@@ -14,6 +14,7 @@ from widerow.server.parameters import (
     IF_MATCH,
     MATCH,
     METRIC,
+    ORDER,
     PAGE,
     TENANT,
     TENANT_PATH,
@@ -34,13 +35,25 @@ DESCRIPTIONS: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/devices",
-        handler=devices.list_devices,
+        handler=device_pages.list_devices,
         roles=READERS,
         group="Devices",
         summary="List devices",
-        parameters=(*MATCH, PAGE, AFTER, TENANT),
+        parameters=(*MATCH, *ORDER, PAGE, AFTER, TENANT),
         replies=tabular("A page of devices.", "Devices"),
+        errors=(503,),
         offers=TABULAR,
+    ),
+    Route(
+        method="GET",
+        path="/v1/devices/counts",
+        handler=device_pages.count_devices,
+        roles=READERS,
+        group="Devices",
+        summary="Count devices, by state, type and location",
+        parameters=(*MATCH, TENANT),
+        replies={200: Reply(doc="The counts.", forms=json_form("DeviceCounts"))},
+        errors=(503,),
     ),
     Route(
         method="POST",

@@ -12,7 +12,7 @@ from widerow.model.series import TEXT as OF_TEXTS
 from widerow.model.tenant import MODED, ROW_ATTRIBUTES, LimitMode, Limits
 from widerow.model.token import Role
 from widerow.server.schemas_alerts import ALERT_SCHEMAS
-from widerow.server.schemas_live import LIVE_SCHEMAS
+from widerow.server.schemas_live import ACTIVITY, LIVE_SCHEMAS
 from widerow.server.shapes import (
     CURSOR,
     FLAG,
@@ -236,6 +236,7 @@ SCHEMAS: dict[str, Schema] = {
                 "type": ["object", "null"],
                 "description": "The last status that the device, or its last will, gave to an MQTT broker.",
             },
+            "activity": ACTIVITY,
         },
         ("name", "revision"),
     ),

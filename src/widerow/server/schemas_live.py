@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from widerow.server.schemas_alerts import ALERT_SCHEMAS
-from widerow.server.shapes import MAYBE_NUMBER, MAYBE_TIME, MAYBE_WHOLE, NUMBER, TEXT, TIME, WHOLE, Schema, array, of
+from widerow.server.shapes import FLAG, MAYBE_NUMBER, MAYBE_TIME, MAYBE_WHOLE, NUMBER, TEXT, TIME, WHOLE, Schema, array, of
 
 _MINUTES: Schema = {
     **array(MAYBE_NUMBER, minItems=60, maxItems=60),
@@ -50,7 +50,29 @@ _TENANT = of(
 _ALERT: Schema = ALERT_SCHEMAS["Alerts"]["properties"]["alerts"]["items"]
 _MAYBE_OBJECT: Schema = {"type": ["object", "null"]}
 
+ACTIVITY: Schema = {
+    **of(
+        {
+            "last_seen": {**MAYBE_TIME, "description": "Null: it never reported."},
+            "reports_per_s": NUMBER,
+            "online": FLAG,
+            "hot": FLAG,
+        }
+    ),
+    "description": "In a list with `activity=true`.",
+}
+
 LIVE_SCHEMAS: dict[str, Schema] = {
+    "DeviceCounts": of(
+        {
+            "total": WHOLE,
+            "online": WHOLE,
+            "stale": WHOLE,
+            "hot": WHOLE,
+            "types": {**array(of({"type": TEXT, "count": WHOLE}), maxItems=100), "description": "The most frequent first."},
+            "locations": array(of({"location": TEXT, "count": WHOLE}), maxItems=100),
+        }
+    ),
     "Overview": of(
         {
             "role": {**TEXT, "description": "The role of the token that asks."},
