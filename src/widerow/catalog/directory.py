@@ -216,7 +216,7 @@ class Directories:
             )
         return found
 
-    def at_hand(self, tenant: str) -> Directory | None:
+    def at_hand(self, tenant: str, patience_s: float = _PATIENCE_S) -> Directory | None:
         """None while the first one of a large tenant is being made, which this call begins."""
         with self._lock:
             made = self._made.get(tenant)
@@ -231,7 +231,7 @@ class Directories:
                 done = self._making[tenant] = threading.Event()
                 self._thread.submit(self._make, tenant, done)
         if made is None or len(made.directory) <= self._small:
-            done.wait(_PATIENCE_S)
+            done.wait(patience_s)
             with self._lock:
                 made = self._made.get(tenant)
         return made.directory if made else None

@@ -149,6 +149,12 @@ def tenant_figures(before: Sample, now: Sample, tenant: str) -> Figures:
     )
 
 
+def writes_fail(before: Sample, now: Sample) -> bool:
+    """Whether commits were tried and not one of them worked."""
+    failures = now.failures - before.failures
+    return failures > 0 and now.commits - before.commits <= failures
+
+
 def quantile(part: float, buckets: Sequence[tuple[float, float]]) -> float | None:
     """Of a histogram with cumulative counts, by the rule of Prometheus: even within a bucket, and no more than the last
     finite bound. None: it is empty.

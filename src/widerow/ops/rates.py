@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 from widerow.ops.counters import Counters
-from widerow.ops.figures import Sample, sampled
+from widerow.ops.figures import Sample, sampled, writes_fail
 
 KEPT_SAMPLES = 6
 EVERY_S = 2.0
@@ -39,9 +39,7 @@ class Rates:
 
     def writes_fail(self) -> bool:
         """Whether, lately, commits were tried and not one of them worked."""
-        before, now = self.span()
-        failures = now.failures - before.failures
-        return failures > 0 and now.commits - before.commits <= failures
+        return writes_fail(*self.span())
 
     def _take(self) -> Sample:
         return sampled(self._counters, self._clock_s())

@@ -14,6 +14,9 @@ from widerow.query.listing import Listing
 from widerow.server.call import Answer, Call, json_answer, list_answer
 from widerow.server.devices import match_of, page_size
 
+_PATIENCE_S, _HURRY_S = 2.0, 0.5
+"""How long a question waits until the devices of its tenant are read; the second where it can be answered without."""
+
 
 def list_devices(call: Call) -> Answer:
     tenant = call.tenant().name
@@ -26,12 +29,12 @@ def list_devices(call: Call) -> Answer:
 
 def count_devices(call: Call) -> Answer:
     tenant, match = call.tenant().name, match_of(call)
-    listing = _listing(call, tenant)
-    if listing is None and not (match.everything() and not match.prefix):
+    listing, service = _listing(call, tenant), call.service
+    total = service.catalog.devices.counts_at_hand().get(tenant)
+    if listing is None and (total is None or match.prefix or not match.everything()):
         raise _being_read(tenant)
     if listing is None:  # as far as is known without it
-        service = call.service
-        total = service.catalog.devices.count(tenant)
+        assert total is not None
         online = service.presence.online(tenant, service.clock.now_us())
         hot = len(service.controls.in_force(tenant, What.HOT))
         return json_answer(
@@ -55,8 +58,9 @@ def _page(call: Call, tenant: str, match: Match) -> Page:
     sort, state, limit, after = query.text("sort"), query.text("state"), page_size(call), query.text("after")
     if sort is None and state is None and not match.text:
         return devices.list(tenant, match, limit=limit, after=after)
-    listing = _listing(call, tenant)
-    if listing is None and sort == "name" and state is None and not match.text and after is None:
+    may_differ = sort == "name" and state is None and not match.text and after is None
+    listing = _listing(call, tenant, _HURRY_S if may_differ else _PATIENCE_S)
+    if listing is None and may_differ:
         # Better in another order than not at all: the first page of a large tenant, a moment after the start.
         return Page(devices.list(tenant, match, limit=limit).devices, None)
     if listing is None:
@@ -70,10 +74,10 @@ def _being_read(tenant: str) -> Unavailable:
     return Unavailable(f"the devices of {tenant} are being read, to be searched and sorted: try again in some seconds")
 
 
-def _listing(call: Call, tenant: str) -> Listing | None:
+def _listing(call: Call, tenant: str, patience_s: float = _PATIENCE_S) -> Listing | None:
     """None: the devices are being read."""
     service = call.service
-    directory = service.catalog.directories.at_hand(tenant)
+    directory = service.catalog.directories.at_hand(tenant, patience_s)
     if directory is None:
         return None
     hot = list(service.controls.in_force(tenant, What.HOT))

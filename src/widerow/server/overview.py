@@ -22,7 +22,7 @@ from widerow.alerts.alert import FIRING, PENDING, Alert, shown
 from widerow.engine.port import EngineStats
 from widerow.model.figures import byte_figure, figure
 from widerow.model.times import SECOND, about_duration, format_time
-from widerow.ops.figures import Figures, Sample, between, figures, quantile, tenant_figures
+from widerow.ops.figures import Figures, Sample, between, figures, quantile, tenant_figures, writes_fail
 from widerow.ops.hour import ONLINE, TENANT_FIGURES
 from widerow.rollup.guard import LATE_US, standing
 from widerow.server.headline import SILENT_WITHIN_US, Facts, Hot, Line, Silent, headline
@@ -87,7 +87,7 @@ def overview(service: Service, troubles: Callable[[], list[str]], tenant: str = 
     total = _devices(service, tenant)
     hour = service.hour
     alerts = [alert for alert in service.alerts.store.known(tenant or None) if alert.state in (FIRING, PENDING)]
-    facts = _facts(service, troubles, tenant, found, now, now_us)
+    facts = _facts(service, troubles, tenant, found, before, now, now_us)
     answer: dict[str, Any] = {
         "time": format_time(now_us),
         "version": __version__,
@@ -217,7 +217,7 @@ def _tenants_form(service: Service, names: Sequence[str], before: Sample, now: S
 def _stages(service: Service, before: Sample, now: Sample) -> list[dict[str, Any]]:
     pressure = service.pipeline.pressure.look()
     commit_s = quantile(0.99, between(before.commit_latency, now.commit_latency))
-    fails = service.rates.writes_fail()
+    fails = writes_fail(before, now)
     refused = sum(now.refused.values()) - sum(before.refused.values())
     syncs = service.gauges.stats.syncs if service.gauges.stats else 0
     oldest_s = max(lane.oldest_s for lane in pressure.lanes.values())
@@ -264,7 +264,13 @@ def _stage(name: str, state: str, detail: str, value_s: float | None) -> dict[st
 
 
 def _facts(
-    service: Service, troubles: Callable[[], list[str]], tenant: str, found: Figures, now: Sample, now_us: int
+    service: Service,
+    troubles: Callable[[], list[str]],
+    tenant: str,
+    found: Figures,
+    before: Sample,
+    now: Sample,
+    now_us: int,
 ) -> Facts:
     hot = [one for name in ([tenant] if tenant else service.controls.tenants()) for one in _hot(service, name)]
     silent = [
@@ -287,7 +293,7 @@ def _facts(
         facts,
         troubles=troubles(),
         damage=stats.damage if stats else (),
-        writes_fail=service.rates.writes_fail(),
+        writes_fail=writes_fail(before, now),
         behind_us=int(max(now.behind_s.values(), default=0.0) * SECOND),
     )
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from widerow.engine.port import Engine
 from widerow.model.arrays import Codes, Flags, Ints
-from widerow.model.names import Coded, Names
+from widerow.model.names import NO_NAMES, Coded, Names
 from widerow.model.times import Clock
 from widerow.schema.shards import SHARDS
 from widerow.schema.tables import LAST_SEEN, telemetry
@@ -76,6 +76,7 @@ class PresenceLoading:
 
     def load_tenant(self, tenant: str) -> None:
         now_us, exact = self._clock.now_us(), MOST_EXACT
+        self._registered(tenant, NO_NAMES)  # so that the number of devices is known, also if none ever reported
         for found in self._newest_buckets(tenant):
             last_us = np.minimum(found.bucket_us + found.width_us, now_us)
             if exact > 0:
