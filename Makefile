@@ -79,7 +79,7 @@ format: setup ## Let ruff format and fix the sources
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: setup ## Measure ingest, queries, MQTT, the pipeline, blocks and sampling (ARGS=--quick to see that it works)
+bench: setup ## Measure ingest, queries, MQTT, the pipeline, blocks, sampling and devices (ARGS=--quick to see that it works)
 	$(BIN)/python -m bench.ingest $(ARGS)
 	$(BIN)/python -m bench.query $(ARGS)
 	$(BIN)/python -m bench.steps $(ARGS)
@@ -87,6 +87,7 @@ bench: setup ## Measure ingest, queries, MQTT, the pipeline, blocks and sampling
 	$(BIN)/python -m bench.pipeline $(ARGS)
 	$(BIN)/python -m bench.blocks $(ARGS)
 	$(BIN)/python -m bench.keyspace $(ARGS)
+	$(BIN)/python -m bench.devices $(ARGS)
 
 storm: setup ## Let 5,000 devices come back at once, and see what live reports notice (ARGS=--quick)
 	$(BIN)/python -m bench.storm $(ARGS)
