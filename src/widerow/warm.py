@@ -69,6 +69,7 @@ def warm_up() -> None:
             )
             _write(service, tenant)
             _ask(service, tenant)
+            service.catalog.directories.of(tenant.name).matching(Match(text="d1"))
             _roll(service, tenant)
             _ask_steps(service, tenant)
             _ask_fleet(service, tenant)
