@@ -18,6 +18,7 @@ SCRIPT = "<img src=x onerror=alert(1)>"
 VIEWS = {
     "#/tenants": ".stat, td",
     "#/keys": ".view-keys table",
+    "#/alerts": "h2 >> text=Resolved",
     "#/letters": ".state, td",
     "#/system": ".view-system .state, .view-system .facts",
 }
