@@ -218,7 +218,7 @@ function picture(place, { points, events: all, device, threshold }, rule) {
   const times = points.map(([time]) => Date.parse(time)), values = points.map(([, value]) => value);
   const events = all.filter((event) => event.device === device), fired = spans(events, times.at(-1)), inside = (time) => fired.some(([from, to_]) => time >= from && time <= to_);
   const plot = chart(place, { height: 180, label: `${rule.metric ?? "time without data"} of ${device} in the last day` });
-  place.prepend(h("h2", null, device, " ", h("small", null, rule.metric ?? "seconds without data")));
+  place.prepend(h("h2", null, device, " ", h("small", null, !rule.metric ? "seconds without data" : device.includes(rule.metric) ? "" : rule.metric)));
   plot.draw({ times, from: times[0], to: times.at(-1), limit: threshold, limitLabel: `fires ${rule.below === undefined ? "above" : "below"} ${number(threshold)}`,
     series: [{ label: rule.metric ?? "without data", values, colour: "--c1" },
       ...(fired.length ? [{ label: "would fire", values: values.map((value, i) => (inside(times[i]) ? value : null)), colour: "--bad" }] : [])] });

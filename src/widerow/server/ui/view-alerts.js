@@ -13,6 +13,8 @@ import { choose, to } from "./place.js";
 
 const EVERY_S = 5, PAGE = 100;
 const TABS = [["", "Now"], ["history", "History"], ["rules", "Rules"], ["webhooks", "Webhooks"]];
+/** Units of built-in alerts in the history. */
+const UNITS = { ingestion_latency_p99: "s", quota_rejections: "ratio" };
 const RANK = { critical: 0, warning: 1, info: 2 };
 const UNTIL = [["1h", "1 hour"], ["4h", "4 hours"], ["1d", "1 day"], ["7d", "7 days"], ["30d", "30 days"]];
 
@@ -144,7 +146,7 @@ async function history(place, context) {
     { label: "alert", words: true, cell: (one) => [dot(one.state === "firing" ? one.severity : "ok"), ruleLink({ source: one.source ?? (one.tenant ? "http" : "builtin"), ...one }), " ", h("span", { class: "dim" }, one.summary)] },
     { label: "of", cell: about },
     { label: "", cell: (one) => (one.state === "firing" ? "fired" : "was resolved") },
-    { label: "value", number: true, cell: (one) => valued(one.value, one.unit ?? "") },
+    { label: "value", number: true, cell: (one) => valued(one.value, UNITS[one.name] ?? "") },
   ], events, { stack: true, caption: "When alerts fired and were resolved" }) : state("empty", "No alert fired in the last 30 days."),
   h("div", { class: "line" }, after ? h("button", { type: "button", onclick: () => window.history.back() }, "← Newer") : null,
     next ? h("button", { type: "button", onclick: () => choose({ after: next }) }, "Older →") : null));

@@ -59,7 +59,7 @@ function tiles({ store, total, rollups }) {
   return [
     tile("On disk", bytes(store.disk_bytes).split(" "), `${number(total.tenants)} tenants, ${number(total.devices)} devices`),
     tile("Memory of the store", bytes(store.memory_bytes).split(" "), "caches and write buffers"),
-    tile("In flight", bytes(store.in_flight_bytes).split(" "), "received, not yet acknowledged"),
+    tile("In flight", bytes(store.in_flight_bytes).split(" "), "not yet acknowledged"),
     tile("Reports", [number(total.reports_per_s), "/s"], `${number(total.reports)} since the start`),
     tile("Refused", [number(total.refused), ""], `${percent(total.refused / Math.max(1, total.refused + total.reports))}% since the start`),
     tile("Rolling behind", duration(rollups.behind_s).split(" "), rollups.pending ? `${number(rollups.pending)} windows wait` : "nothing waits"),
