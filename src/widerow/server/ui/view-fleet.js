@@ -5,7 +5,7 @@
 // in others a button asks for it and says what it costs.
 
 import { chart, colourOf, spark } from "./chart.js";
-import { fill, h, segments, state, table, text, unit } from "./dom.js";
+import { fill, h, segments, skeleton, state, table, text, unit } from "./dom.js";
 import { isSmall, spanOf } from "./fleet-questions.js";
 import { top } from "./fleet-top.js";
 import { clockTime, number } from "./format.js";
@@ -96,6 +96,7 @@ function mainChart(root) {
 
   async function read(context, at) {
     const mine = ++asked, span = spanOf(at.range, at.fine);
+    if (!title.childNodes.length) { fill(words, skeleton(240)); place.hidden = below.hidden = true; }
     if (span.end - span.start < span.step_ms) { say(at, "No hour of this span has been summed up yet. Choose a longer span, or finer steps."); return; }
     const answer = await context.ask("/v1/fleet/series", { metrics: [at.metric], start: span.start, end: span.end, step: span.step, epoch: "ms", agg: at.group ? "avg,devices" : "avg,p50,p99,devices", group_by: at.group });
     if (mine !== asked) return;
