@@ -2,7 +2,7 @@
 //
 // Rule: the view asks for one page and for counts, never for all devices; the cursors of the pages before are in the address.
 
-import { dot, fill, h, segments, state, table, text, unit } from "./dom.js";
+import { dot, fill, h, segments, skeleton, state, table, text, unit } from "./dom.js";
 import { age, full, number } from "./format.js";
 import { chooseTenant, every, failure } from "./parts.js";
 import { choose, listed, names, to } from "./place.js";
@@ -17,7 +17,7 @@ export async function show(root, context) {
     fill(root, h("h1", null, "Devices"), await chooseTenant(context, "devices", "Choose a tenant to see its devices."));
     return {};
   }
-  const parts = { title: h("h1"), filters: h("div", { class: "filters" }), states: h("div"), late: h("p", { class: "warn late", role: "status" }), list: h("div"), pages: h("div", { class: "row pages" }) };
+  const parts = { title: h("h1"), filters: h("div", { class: "filters" }), states: h("div"), late: h("p", { class: "warn late", role: "status" }), list: h("div", null, skeleton(320)), pages: h("div", { class: "row pages" }) };
   fill(root, h("div", { class: "row" }, parts.title, parts.states), parts.filters, parts.late, parts.list, parts.pages);
   const list = lister(parts, context), filters = filterFields(parts.filters, context);
   const late = (error) => text(parts.late, error ? `This list is not fresh: ${error.message}` : "");
@@ -36,9 +36,10 @@ export async function show(root, context) {
     }
   };
   title(parts, null, context.chosen);
-  await again();
-  every(FRESH_S, context, async () => { await list.refresh(); late(null); }, late);
-  every(COUNTS_S, context, count, late);
+  again().then(() => { // not awaited: words may be typed before the first page is there
+    every(FRESH_S, context, async () => { await list.refresh(); late(null); }, late);
+    every(COUNTS_S, context, count, late);
+  });
   return { moved: () => { filters.refresh(); title(parts, counts, context.chosen); again(); } };
 }
 
@@ -109,7 +110,7 @@ function lister(parts, context) {
 
   function draw({ devices, next }) {
     const { chosen } = context, key = JSON.stringify([chosen.sort, devices.map((one) => [one.name, one.revision])]);
-    if (key !== made || !devices.length) { made = key; make(devices, chosen); }
+    if (key !== made || !parts.list.querySelector("table")) { made = key; make(devices, chosen); }
     for (const device of devices) update(cells.get(device.name), device);
     pager(parts.pages, chosen, next, devices.length);
   }
