@@ -266,10 +266,11 @@ def test_a_notice_for_a_webhook_that_was_removed_is_settled(courier: Courier) ->
 
 def test_a_courier_that_is_full_takes_no_more(endpoint: Endpoint, courier: Courier, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webhooks, "MOST_WAITING", 1)
-    enough = threading.Event()
+    enough, settled = threading.Event(), threading.Event()
     endpoint.answers = [lambda _handler: enough.wait(10)]
     try:
-        assert courier.submit(Notice(BODY, endpoint.hook, ("acme", "ops"), lambda: None))
+        assert courier.submit(Notice(BODY, endpoint.hook, ("acme", "ops"), settled.set))
         assert not courier.submit(Notice(BODY, endpoint.hook, ("acme", "ops"), lambda: None))
     finally:
         enough.set()
+    assert settled.wait(30)
