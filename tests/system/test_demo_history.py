@@ -14,6 +14,7 @@ from system.conftest import config_at
 from widerow.cli.actors import Actor, began_us, cast, describe_metrics, prepare, set_limits
 from widerow.cli.api import Api, in_path
 from widerow.cli.demo_history import fill, missing, resume
+from widerow.cli.demo_rules import RULES, set_rules
 from widerow.cli.demo_story import play, send_bad_reports
 from widerow.cli.demo_tokens import demo_tokens
 from widerow.model.times import HOUR, MINUTE, SystemClock
@@ -88,3 +89,17 @@ def test_history_and_present_of_the_demo_are_described_and_kept_apart_from_bad_r
         assert units["oil_temperature"] == "°C"
         third = api.get("/v1/admin/tenants/initech")
         assert third["limits"]["writes_per_s"] == actors[2].limits["writes_per_s"]
+
+
+def test_rules_of_the_demo_are_those_of_its_tenants_unless_these_have_some(tmp_path: Path) -> None:
+    def names(api: Api, tenant: str) -> list[str]:
+        return [rule["name"] for rule in api.get(RULES, tenant=tenant)["rules"]]
+
+    with demo(tmp_path) as (_, api, actors):
+        set_rules(api, actors)
+        assert [names(api, actor.tenant) for actor in actors] == [["oil-too-warm"], ["silent"], ["writes-near-the-limit"]]
+        mine = {"name": "mine", "kind": "offline", "after": "5m", "fleet": True}
+        api.ask("PUT", f"{RULES}/mine", body=mine, params={"tenant": "globex"})
+        api.delete(f"{RULES}/silent", tenant="globex")
+        set_rules(api, actors)
+        assert names(api, "globex") == ["mine"]

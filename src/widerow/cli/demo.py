@@ -139,11 +139,13 @@ def _play_present(
     url: str, api: Api, data: Path, actors: list[Actor], tokens: dict[tuple[str, str], str], stop: threading.Event
 ) -> None:
     from widerow.cli.demo_history import fill  # noqa: PLC0415
+    from widerow.cli.demo_rules import set_rules  # noqa: PLC0415
     from widerow.cli.demo_story import play, send_bad_reports  # noqa: PLC0415
 
     clock = SystemClock()
     fill(url, actors, clock, stop, lambda _reports: None)
     set_limits(api, actors)
+    set_rules(api, actors)
     wait = play(url, actors, clock, stop)
     for actor in actors[:2]:
         send_bad_reports(url, api, actor, clock)
