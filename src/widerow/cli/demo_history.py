@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _FORMAT = "arrow"
 _BODY_REPORTS = 12_000
 _CONNECTIONS = 2
+_TRIES = 20
 _PAUSE_US, _PAUSE_AFTER_US = 2 * HOUR, 17 * HOUR
 """How long one device was away, and when, after the history began."""
 
@@ -127,18 +128,26 @@ def _send(target: Target, body: Body, stop: threading.Event) -> int:
     """Until it is taken, or `stop`. Gives how many reports were."""
     from widerow.simulate.answer import RETRY_STATUSES, kept_reports, retry_after_s  # noqa: PLC0415
     from widerow.simulate.encode import FORMATS  # noqa: PLC0415
-    from widerow.simulate.wire import Connection  # noqa: PLC0415
+    from widerow.simulate.wire import Connection, TransportError  # noqa: PLC0415
 
     form, batch = FORMATS[_FORMAT], body.batch()
     data = form.encode(batch, [])
     headers = {"Content-Type": form.content_type, "Authorization": f"Bearer {body.actor.token}"}
     with Connection(target, headers) as connection:
-        while True:
-            answer = connection.request("POST", form.path, data)
-            if answer.status not in RETRY_STATUSES:
-                break
-            if stop.wait(retry_after_s(answer, 5.0)):
+        for _ in range(_TRIES):
+            wait_s = 1.0
+            try:
+                answer = connection.request("POST", form.path, data)
+            except TransportError as error:  # a machine that is busy otherwise; to send it again changes nothing
+                said = str(error)
+            else:
+                if answer.status not in RETRY_STATUSES:
+                    break
+                said, wait_s = f"{answer.status}", retry_after_s(answer, 5.0)
+            if stop.wait(wait_s):
                 return 0
+        else:
+            raise Failed(f"the history of {body.actor.tenant} was not taken: {said}")
     kept = kept_reports(answer, len(batch))
     if not kept:
         raise Failed(f"none of the reports of {body.actor.tenant} was taken: {answer.body[:200]!r}")
