@@ -6,6 +6,7 @@ Kernels are compiled per kind of argument, so this must be the real path on the 
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import threading
 from collections.abc import Callable
@@ -54,6 +55,16 @@ from widerow.telemetry.placement import Epoch
 
 def warm_up() -> None:
     """Compile, or load from the cache, everything that the path of a report and the questions about it need."""
+    log = logging.getLogger("widerow")
+    level = log.level
+    log.setLevel(logging.ERROR)  # a device that is made hot here is no news
+    try:
+        _compile_all()
+    finally:
+        log.setLevel(level)
+
+
+def _compile_all() -> None:
     line_codec.warm_up()
     json_codec.warm_up()
     partitions_of("warm", Names.of(("d1", "d2")), 2)

@@ -89,6 +89,8 @@ def _soon_stale(settings: Config, every_s: float) -> Config:
 
 
 def _play(settings: Config, data: Path, span_us: int, cast_of: Callable[[int], list[Actor]]) -> None:
+    from widerow.cli.demo_story import send_bad_reports  # noqa: PLC0415
+
     stop = threading.Event()
     output.note("starting; the first time, this takes a minute")
     warm_up()
@@ -100,6 +102,8 @@ def _play(settings: Config, data: Path, span_us: int, cast_of: Callable[[int], l
         for actor in actors:
             actor.token = tokens["write", actor.tenant]
         output.note(f"The dashboard answers already: {url}/#token={tokens['operator', '']}")
+        for actor in actors[:2]:
+            send_bad_reports(url, api, actor, SystemClock())
         wrote = _write_history(url, api, actors, span_us, stop)
         for actor in actors:
             describe_metrics(api, actor)
@@ -140,15 +144,13 @@ def _play_present(
 ) -> None:
     from widerow.cli.demo_history import fill  # noqa: PLC0415
     from widerow.cli.demo_rules import set_rules  # noqa: PLC0415
-    from widerow.cli.demo_story import play, send_bad_reports  # noqa: PLC0415
+    from widerow.cli.demo_story import play  # noqa: PLC0415
 
     clock = SystemClock()
     fill(url, actors, clock, stop, lambda _reports: None)
     set_limits(api, actors)
     set_rules(api, actors)
     wait = play(url, actors, clock, stop)
-    for actor in actors[:2]:
-        send_bad_reports(url, api, actor, clock)
     output.emit(welcome(url, data, actors, tokens["operator", ""], tokens["admin", actors[0].tenant]))
     _watch(actors, stop)
     wait()

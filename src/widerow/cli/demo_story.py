@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FORMAT = "json"
 """With plain names of metrics; line protocol would put the type of the device in front."""
-MAD_AFTER_S = 15
+MAD_AFTER_S = 10
 MAD_PER_S = 250
 SILENT_AFTER_S = 10
 _EVER_S = 1e9
