@@ -2,14 +2,14 @@
 
 import { chart, spark } from "./chart.js";
 import { bar, dot, fill, h, table, text, unit } from "./dom.js";
-import { bytes, clockTime, duration, full, number, percent, seconds, when } from "./format.js";
+import { bytes, clockTime, duration, full, number, seconds, when } from "./format.js";
 import { to } from "./place.js";
 
 const FIGURES = [
   { name: "ingestion_rate", label: "Reports", shown: (v) => [number(v), "/s"], note: (o) => note(o.figures.metrics_rate, (v) => `${number(v)} metrics/s`) },
   { name: "ingestion_latency_p99", label: "Acknowledged, p99", shown: seconds, note: (o) => note(o.figures.ingestion_latency_p99, () => (o.figures.ingestion_latency_p99.limit ? `alert at ${duration(o.figures.ingestion_latency_p99.limit)}` : "")) },
   { name: "devices_online", label: "Online", shown: (v, o) => [number(v), `of ${number(o.devices.total)}`], note: (o) => (o.devices.stale ? { text: `${number(o.devices.stale)} silent`, kind: "warn" } : { text: "" }) },
-  { name: "quota_rejections", label: "Refused by limits", shown: (v) => [percent(v), v === null ? "" : "%"], note: (o) => ({ text: o.refusals.slice(0, 2).map((one) => one.code).join(", ") || "nothing refused" }) },
+  { name: "refused_rate", label: "Refused", shown: (v) => [number(v), v === null ? "" : "/s"], note: (o) => ({ text: o.refusals.slice(0, 2).map((one) => one.code).join(", ") || "nothing refused" }) },
   { name: "hot_partitions", label: "Hot partitions", shown: (v) => [number(v), ""], note: (o) => (o.figures.hot_partitions?.now ? { text: "a device sends too much", kind: "bad" } : { text: "" }) },
   { name: "backpressure_events", label: "Backpressure", shown: (v) => [number(v), "/min"], note: (o) => note(o.figures.pending_compactions, (v) => `${number(v)} compactions wait`) },
 ];
