@@ -80,7 +80,7 @@ export function charts(root, context, device, fallback) {
     const series = { label: context.chosen.band === "p50" && of.step ? "median" : of.step ? "mean" : one.metric.name, values: values[0], colour: one.colour, unit: one.metric.unit };
     if (low) Object.assign(series, { low: values[1], high: values[2] });
     one.chart.draw({ times, from: range.start, to: range.end, series: [series] });
-    text(one.says, `${levelName(of, used)}${of.step ? `, ${context.chosen.band === "p50" ? "median and p99" : "mean with min and max"}` : ""} · ${number(line.length)} points${cut ? " (the first; choose a shorter span)" : ""}`);
+    text(one.says, `${levelName(of, used)}${of.step ? `, ${context.chosen.band === "p50" ? "median and p99" : "mean with min and max"}` : ""} · ${number(line.length)} ${line.length === 1 ? "point" : "points"}${cut ? " (the first; choose a shorter span)" : ""}`);
     told(one, gaps(line, { from: range.start, to: range.end, now: now(), step_ms: of.step_ms }), line.length);
   }
 
