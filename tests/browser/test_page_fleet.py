@@ -194,3 +194,25 @@ def test_the_fleet_by_type_and_by_location_has_a_line_for_each(look: Look) -> No
 def test_a_fleet_without_numbers_says_so(look: Look) -> None:
     with look("#/fleet", tenant="umbra") as page:
         expect(page.locator("main")).to_contain_text("No device of this tenant has sent a number yet.")
+
+
+# -- news
+
+
+def test_the_overview_changes_as_devices_come_and_tabs_share_one_stream(site: Site, look: Look) -> None:
+    streams: list[str] = []
+    with look("#/overview", Role.READ) as page:
+        page.locator("header .live", has_text="live").wait_for()
+        other = page.context.new_page()
+        other.on("request", lambda one: streams.append(one.url) if "/v1/live" in one.url else None)
+        other.goto(f"{site.url}/#token={site.token(Role.READ)}")
+        other.locator("header .live", has_text="live").wait_for()
+        before = int(page.locator("#count-devices").text_content())
+        site.write("comes-now", {"state": "run"})
+        for tab in (page, other):
+            expect(tab.locator("#count-devices")).to_have_text(str(before + 1), timeout=15_000)
+        assert streams == []
+        page.goto("about:blank")
+        site.write("comes-later", {"state": "run"})
+        expect(other.locator("#count-devices")).to_have_text(str(before + 2), timeout=15_000)
+        assert len(streams) == 1, "the tab that stays reads on"
