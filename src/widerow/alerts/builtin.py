@@ -109,7 +109,8 @@ def _rate(now: Figures, baseline_per_s: float | None, settings: BuiltinSettings,
 
 def _latency(now: Figures, settings: BuiltinSettings) -> Verdict:
     value, threshold = now.ingestion_latency_p99, settings.latency_s
-    said = f"one write in a hundred takes longer than {figure(round((value or 0.0) * 1000, 1))} ms"
+    took_ms, most_ms = figure(round((value or 0.0) * 1000)), figure(round(threshold * 1000))
+    said = f"one write in a hundred takes {took_ms} ms or longer; {most_ms} ms is the limit"
     return _above("ingestion_latency_p99", value, threshold, said)
 
 

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from widerow.cli import output
 from widerow.cli.api import in_path
 from widerow.cli.failure import Failed, Misused
-from widerow.cli.session import Session, client, duration
+from widerow.cli.session import Session, YesOption, client, confirm, duration
 from widerow.model.system import explained
 
 ALERTS = "/v1/alerts"
@@ -122,12 +122,14 @@ def delete(
     session: Session,
     rule: RuleName,
     webhook: Annotated[bool, typer.Option("--webhook", help="Remove the webhook of that name.", show_default=False)] = False,
+    yes: YesOption = False,
 ) -> None:
     """Remove a rule. Its alerts go with it.
 
-    Example: widerow alerts delete too-hot --tenant acme
+    Example: widerow alerts delete too-hot --tenant acme --yes
     """
     what = "webhook" if webhook else "rule"
+    confirm(f"removing {what} {rule}", yes=yes)
     session.api.delete(f"{ALERTS}/{what}s/{in_path(rule)}")
     session.done({"removed": rule}, f"{what} {rule} is removed")
 
