@@ -15,6 +15,7 @@ from widerow.cli.demo_tokens import FILE
 from widerow.engine.contract import START_US, sparse_rows
 from widerow.engine.contract.tables import SPARSE, V1, A
 from widerow.engine.rocksdb import RocksEngine
+from widerow.engine.rocksdb.database import file_stats
 from widerow.engine.rocksdb.faults import fault
 from widerow.engine.rocksdb.ledger import LEDGER
 from widerow.model.errors import ConfigError, Corrupt, StorageFull, StoreUnavailable
@@ -34,6 +35,16 @@ def made(folder: Path) -> Path:
         engine.write([(SPARSE, sparse_rows(SPARSE, [((*A, second), {"x": 1.0})], version_us=V1))])
         engine.close()
     return folder
+
+
+def test_a_file_that_goes_while_files_are_measured_is_left_out(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_bytes(b"12345")
+    measured = file_stats(tmp_path)
+    assert next(measured).st_size == 5
+    for file in tmp_path.iterdir():
+        file.unlink()
+    assert list(measured) == []
 
 
 def names(folder: Path) -> set[str]:

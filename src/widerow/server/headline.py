@@ -97,7 +97,7 @@ def _of_hot(hot: Sequence[Hot]) -> Iterator[Line]:
         done = f"; it is {' and '.join(one.steps)}" if one.steps else ""
         yield Line(
             severity=WARNING,
-            text=f"{one.device} sends {figure(one.reports_per_s)} reports/s{done}",
+            text=f"{one.device} sends {_about(one.reports_per_s)} reports/s{done}",
             since_us=one.since_us,
             view="device",
             tenant=one.tenant,
@@ -112,7 +112,7 @@ def _of_refusals(facts: Facts) -> Iterator[Line]:
     most = facts.refusals[0].code
     yield Line(
         severity=WARNING if facts.refused_per_s >= _MANY_REFUSED * came else INFO,
-        text=f"{figure(facts.refused_per_s)} of {figure(came)} reports/s are refused, most for {most}",
+        text=f"{_about(facts.refused_per_s)} of {_about(came)} reports/s are refused, most for {most}",
         view="dead-letters",
     )
 
@@ -127,3 +127,8 @@ def _of_silent(silent: Sequence[Silent]) -> Iterator[Line]:
             tenant=one.tenant,
             device=one.device if one.count == 1 else "",
         )
+
+
+def _about(per_s: float) -> str:
+    """A rate in a sentence: digits behind the point say something of small ones only."""
+    return figure(round(per_s) if per_s >= 10 else round(per_s, 1))

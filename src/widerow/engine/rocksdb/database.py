@@ -173,7 +173,7 @@ class Database:
         """When any file here was last written; 0: there is no store yet."""
         if not (self.path / "CURRENT").exists():
             return 0
-        return max((e.stat().st_mtime_ns // 1000 for e in _files(self.path)), default=0)
+        return max((found.st_mtime_ns // 1000 for found in file_stats(self.path)), default=0)
 
     def _version_us(self, before_us: int) -> int:
         """What was kept. Releases that kept nothing took their versions from the clock that dates their files."""
@@ -410,7 +410,7 @@ class Database:
     # -- figures
 
     def disk_bytes(self) -> int:
-        return sum(e.stat().st_size for e in _files(self.path))
+        return sum(found.st_size for found in file_stats(self.path))
 
     def sizes(self) -> dict[str, TableSize]:
         """By table, its windows together. Inside `reading`."""
@@ -477,6 +477,10 @@ def free_bytes(path: Path) -> int:
     return stat.f_bavail * stat.f_frsize
 
 
-def _files(path: Path) -> Sequence[os.DirEntry[str]]:
+def file_stats(path: Path) -> Iterator[os.stat_result]:
+    """Of the files in a folder. RocksDB removes some at any time: one that is gone meanwhile is left out."""
     with os.scandir(path) as entries:
-        return [e for e in entries if e.is_file()]
+        files = [entry for entry in entries if entry.is_file()]
+    for entry in files:
+        with contextlib.suppress(FileNotFoundError):
+            yield entry.stat()
