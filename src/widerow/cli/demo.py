@@ -79,6 +79,8 @@ def demo(
     with contextlib.suppress(KeyboardInterrupt):  # while it starts; afterwards the signals are ours
         obey_signals()
         _play(settings, data, span_us, lambda began_us: cast(devices, rate, began_us, kind.value))
+    for number in (signal.SIGINT, signal.SIGTERM):  # it is over: an interrupt that comes late must not end it with a failure
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _soon_stale(settings: Config, every_s: float) -> Config:

@@ -49,6 +49,9 @@ class _Cursor(msgspec.Struct, array_like=True):
     name: str
 
 
+_CURSOR_DECODER = msgspec.msgpack.Decoder(_Cursor)
+
+
 class Listing:
     """The devices of one tenant, as they are now. For one request."""
 
@@ -188,7 +191,7 @@ def _written(cursor: _Cursor) -> str:
 
 def _read(text: str, sort: str) -> _Cursor:
     try:
-        cursor = msgspec.msgpack.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Cursor)
+        cursor = _CURSOR_DECODER.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     except (Base64Error, ValueError, msgspec.MsgspecError):
         cursor = None
     if cursor is None or cursor.sort != sort:
