@@ -177,7 +177,7 @@ class Service:
             self.clock,
             self.counters,
             alert_settings(self.config),
-            _watched(self.catalog, self.storage, self.presence),
+            _watched(self.catalog, self.storage, self.presence, self.presence_loading),
         )
         self.pyramid.written = self.alerts.written
         self.house = Housekeeping(
@@ -529,7 +529,7 @@ def _process_name(clock: Clock) -> str:
     return f"{clock.now_us() // MS:012x}-{secrets.token_hex(3)}"
 
 
-def _watched(catalog: Catalog, storage: StorageUse, presence: Presence) -> Sources:
+def _watched(catalog: Catalog, storage: StorageUse, presence: Presence, loading: PresenceLoading) -> Sources:
     """What rules of alerts look at."""
 
     def used(tenant: Tenant, limit: str) -> float | None:
@@ -543,6 +543,7 @@ def _watched(catalog: Catalog, storage: StorageUse, presence: Presence) -> Sourc
         devices=lambda tenant, names: {device.name for device in catalog.devices.some(tenant, names)},
         used=used,
         presence=presence,
+        presence_us=lambda: loading.complete_us,
     )
 
 

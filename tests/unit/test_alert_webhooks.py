@@ -21,6 +21,7 @@ from widerow.ops.counters import Counters
 
 LOOPBACK = networks(["127.0.0.0/8"])
 BODY = b'{"event":"firing"}'
+OPS = ("acme", "ops")
 
 
 @dataclass
@@ -155,6 +156,7 @@ def test_addresses_that_are_not_public_are_forbidden() -> None:
         "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "224.0.0.1",
         "255.255.255.255", "240.0.0.1", "::1", "::", "fe80::1", "fc00::1", "ff02::1",
         "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::127.0.0.1", "64:ff9b::10.0.0.1", "64:ff9b:1::7f00:1", "2002:7f00:1::",
+        "fec0::2", "::ffff:0:7f00:1", "200::1", "64:ff9b:1::808:808",
     ):  # fmt: skip
         check(address, allowed=False)
 
@@ -220,7 +222,7 @@ def deliver(courier: Courier, hook: Webhook | None, bodies: Sequence[bytes] = (B
             all_of_them.set()
 
     for body in bodies:
-        assert courier.submit(Notice(body, lambda: hook, ("acme", "ops"), lambda body=body: done(body)))  # type: ignore[misc]
+        assert courier.submit(Notice(body, lambda: hook, OPS, str(body), lambda body=body: done(body)))  # type: ignore[misc]
     assert all_of_them.wait(30)
     return settled
 
@@ -269,8 +271,43 @@ def test_a_courier_that_is_full_takes_no_more(endpoint: Endpoint, courier: Couri
     enough, settled = threading.Event(), threading.Event()
     endpoint.answers = [lambda _handler: enough.wait(10)]
     try:
-        assert courier.submit(Notice(BODY, endpoint.hook, ("acme", "ops"), settled.set))
-        assert not courier.submit(Notice(BODY, endpoint.hook, ("acme", "ops"), lambda: None))
+        assert courier.submit(Notice(BODY, endpoint.hook, OPS, "a", settled.set))
+        assert not courier.submit(Notice(BODY, endpoint.hook, OPS, "b", lambda: None))
     finally:
         enough.set()
     assert settled.wait(30)
+
+
+def test_a_webhook_that_is_slow_leaves_room_for_the_others_and_a_notice_waits_once(
+    endpoint: Endpoint, courier: Courier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhooks, "MOST_OF_ONE", 2)
+    enough, settled = threading.Event(), [threading.Event() for _ in range(3)]
+    endpoint.answers = [lambda _handler: enough.wait(10)]
+    try:
+        for about, event in (("a", settled[0]), ("b", settled[1]), ("b", settled[1])):
+            assert courier.submit(Notice(BODY, endpoint.hook, OPS, about, event.set))
+        assert not courier.submit(Notice(BODY, endpoint.hook, OPS, "c", lambda: None))
+        assert courier.submit(Notice(BODY, endpoint.hook, ("acme", "other"), "c", settled[2].set))
+    finally:
+        enough.set()
+    assert all(event.wait(30) for event in settled)
+
+
+def test_stop_waits_until_a_delivered_notice_is_settled(endpoint: Endpoint) -> None:
+    courier = Courier(Counters(), lambda: 1_800_000_000.0, LOOPBACK)
+    began, enough, settled = threading.Event(), threading.Event(), list[str]()
+
+    def done() -> None:
+        began.set()
+        enough.wait(10)
+        settled.append("it is")
+
+    assert courier.submit(Notice(BODY, endpoint.hook, OPS, "a", done))
+    assert began.wait(30)
+    timer = threading.Timer(0.1, enough.set)
+    timer.start()
+    courier.stop()
+    timer.join()
+    assert settled == ["it is"]
+    assert not courier.try_once(endpoint.hook(), BODY).delivered

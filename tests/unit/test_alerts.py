@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from widerow.alerts.webhook import Notice
 from widerow.engine.memory import MemoryEngine
 from widerow.engine.rows import rows_of
 from widerow.model.arrays import Ints
+from widerow.model.errors import Unavailable
 from widerow.model.names import Names
 from widerow.model.tenant import Limits, Tenant
 from widerow.model.times import HOUR, MINUTE, SECOND, ManualClock
@@ -359,3 +361,142 @@ def test_a_deleted_tenant_leaves_no_alerts_and_rules(process: Process) -> None:
     process.minute({"press-1": 90.0}, 0)
     process.alerts.forget("acme")
     assert (process.states(), process.alerts.book.tenants()) == ([], [])
+
+
+# -- what fails
+
+
+def fails(site: Site, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """The store takes no alert so many times."""
+    put_if, left = site.engine.put_if, [times]
+
+    def failing(*args: Any) -> bool:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise Unavailable("the store is away")
+        return put_if(*args)
+
+    monkeypatch.setattr(site.engine, "put_if", failing)
+
+
+def test_a_change_that_the_store_did_not_take_is_stored_later(
+    site: Site, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process.rule("hot", HOT)
+    fails(site, monkeypatch, 1)
+    assert process.minute({"press-1": 90.0, "press-2": 90.0}, 0) == []
+    process.alerts.judge_minutes()
+    assert sorted(process.notices()) == [("press-1", "firing"), ("press-2", "firing")]
+    fails(site, monkeypatch, 1)
+    assert "firing" in process.minute({"press-1": 60.0, "press-2": 60.0}, 1)
+    process.alerts.judge_minutes()
+    assert process.states() == ["resolved", "resolved"]
+
+
+def test_silence_that_the_store_did_not_take_is_stored_later(
+    site: Site, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process.rule("gone", {"kind": "offline", "after": "10m", "fleet": True})
+    site.presence.last_us = {"press-1": NOW_US}
+    fails(site, monkeypatch, 1)
+    assert look(process, NOW_US + 11 * MINUTE) == []
+    assert look(process, NOW_US + 12 * MINUTE) == [("press-1", "firing")]
+
+
+def test_a_change_that_waits_goes_with_its_rule(site: Site, process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    process.rule("hot", HOT)
+    with monkeypatch.context() as while_away:
+        fails(site, while_away, 1)
+        process.minute({"press-1": 90.0}, 0)
+    process.alerts.book.delete_rule("acme", "hot")
+    process.alerts.judge_minutes()
+    assert process.states() == []
+
+
+def test_changes_beyond_those_that_may_wait_are_judged_again(
+    site: Site, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("widerow.alerts.storing.MOST_UNSTORED", 0)
+    process.rule("hot", HOT)
+    fails(site, monkeypatch, 1)
+    assert process.minute({"press-1": 90.0}, 0) == []
+    assert site.counters.alerts_dropped.labels("acme")._value.get() == 1
+    assert process.minute({"press-1": 90.0}, 1) == ["firing"]
+    fails(site, monkeypatch, 1)
+    assert process.minute({"press-1": 60.0}, 2) == ["firing"]
+    assert process.minute({"press-1": 60.0}, 3) == ["resolved"]
+
+
+def test_reports_that_cannot_be_judged_are_counted_and_stop_no_others(process: Process) -> None:
+    matches, left = process.alerts.watch._matches, [1]
+
+    def failing(*args: Any) -> set[str]:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise Unavailable("the store is away")
+        return matches(*args)
+
+    process.alerts.watch._matches = failing
+    process.rule("hot", {**HOT, "fleet": None, "match": {"type": "press"}})
+    process.write({"press-1": 90.0}, minute=0)
+    process.write({"press-2": 90.0}, minute=0)
+    process.close(0)
+    assert [alert.device for alert in process.alerts.current("acme")] == ["press-2"]
+    assert process.site.counters.alerts_unjudged._value.get() == 1
+
+
+def test_nobody_is_told_that_a_deleted_device_is_silent(site: Site, process: Process) -> None:
+    process.rule("gone", {"kind": "offline", "after": "10m", "fleet": True, "webhooks": ["ops"]})
+    site.presence.last_us = {"press-1": NOW_US, "deleted": NOW_US}
+    for minute in (11, 12, 13):
+        look(process, NOW_US + minute * MINUTE)
+    assert process.notices() == [("press-1", "firing")]
+
+
+def test_silence_is_judged_as_of_the_last_time_that_all_was_read(site: Site, process: Process) -> None:
+    process.rule("gone", {"kind": "offline", "after": "10m", "fleet": True})
+    site.presence.last_us = {"press-1": NOW_US}
+    found = []
+    for read_us in (0, NOW_US + 9 * MINUTE, NOW_US + 11 * MINUTE):
+        process.alerts._sources = replace(process.alerts._sources, presence_us=partial(int, read_us))
+        process.alerts._minute_us = 0
+        found.append(look(process, NOW_US + 20 * MINUTE))
+    assert found == [[], [], [("press-1", "firing")]]
+
+
+def test_alerts_go_when_their_rule_covers_them_no_longer(site: Site, process: Process) -> None:
+    def check(form: dict[str, Any], stay: list[str]) -> None:
+        process.rule("hot", HOT)
+        site.clock.time_us += MINUTE
+        minute = (site.clock.time_us - NOW_US) // MINUTE + 1
+        process.minute({"press-1": 90.0, "lift-1": 90.0}, minute)
+        process.rule("hot", form)
+        lasting = [alert.device for alert in process.alerts.current("acme") if alert.state == "firing"]
+        assert sorted(lasting) == stay
+
+    check({**HOT, "above": 85}, ["lift-1", "press-1"])
+    check({**HOT, "fleet": None, "device": "press-1"}, ["press-1"])
+    check({**HOT, "fleet": None, "match": {"type": "lift"}}, ["lift-1"])
+    check({**HOT, "metric": "load"}, [])
+    check({"kind": "offline", "after": "10m", "fleet": True}, [])
+
+
+def test_a_notice_without_room_is_sent_when_there_is_room_and_to_each_webhook_once(process: Process) -> None:
+    process.rule("hot", {**HOT, "webhooks": ["ops", "slow"]})
+    told, room = list[str](), [False]
+
+    def submit(notice: Notice) -> bool:
+        if notice.key[1] == "slow" and not room[0]:
+            return False
+        told.append(notice.key[1])
+        notice.done()
+        return True
+
+    process.alerts.courier.submit = submit  # type: ignore[method-assign]
+    process.minute({"press-1": 90.0}, 0)
+    look(process, NOW_US + 2 * MINUTE)
+    assert told == ["ops"]
+    room[0] = True
+    look(process, NOW_US + 3 * MINUTE)
+    look(process, NOW_US + 30 * MINUTE)
+    assert told == ["ops", "slow"]

@@ -160,3 +160,20 @@ def test_a_process_that_begins_knows_when_devices_reported(service: Service, mon
     check(1_000, {"now": NOW, "stale": NOW - 3 * HOUR})
     bucket_end = (NOW - 3 * HOUR) // HOUR * HOUR + HOUR
     check(0, {"now": NOW, "stale": bucket_end})
+
+
+def test_a_pass_that_read_all_says_when_it_began(service: Service) -> None:
+    def loading(*, again: bool) -> PresenceLoading:
+        registered = service.catalog.devices.registered
+        presence = Presence(service.clock, MINUTE)
+        return PresenceLoading(service.engine, presence, service.clock, lambda: ["acme"], registered, again=again)
+
+    follows, hears = loading(again=True), loading(again=False)
+    follows.load(lambda: True)
+    assert (follows.complete_us, hears.complete_us) == (0, None)
+    began_us = service.clock.now_us()
+    follows.load()
+    hears.load()
+    assert follows.complete_us is not None
+    assert follows.complete_us >= began_us
+    assert hears.complete_us is None

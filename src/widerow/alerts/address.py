@@ -1,7 +1,8 @@
 """Where webhooks may be. A tenant names an address, and our process connects to it: it must not reach what is behind us.
 
 Rule 1: public addresses are allowed. Loopback, private, link-local, multicast and reserved ones are not, unless they are in
-one of the networks of `alerts.webhook_networks`. Addresses of IPv6 that wrap one of IPv4 are judged by that one.
+one of the networks of `alerts.webhook_networks`. Addresses of IPv6 that wrap one of IPv4 are judged by that one; of the
+others those in 2000::/3 are public.
 Rule 2: a name is resolved once. All its addresses must be allowed, and the connection is made to one of them, not to the
 name. The message of a refusal does not say the address: it would tell a tenant what our resolver knows.
 """
@@ -20,7 +21,8 @@ Network: TypeAlias = IPv4Network | IPv6Network
 
 MOST_URL_BYTES = 1024
 _NAT64 = ip_network("64:ff9b::/96")
-_NAT64_LOCAL = ip_network("64:ff9b:1::/48")
+_PUBLIC = ip_network("2000::/3")
+"""All that was ever given out of IPv6."""
 
 
 def networks(texts: Sequence[str]) -> tuple[Network, ...]:
@@ -79,6 +81,8 @@ def is_allowed(address: Address, allowed: Sequence[Network]) -> bool:
     inner = _wrapped(address)
     if inner is not None:
         return is_allowed(inner, allowed)
+    if isinstance(address, IPv6Address) and address not in _PUBLIC:
+        return False
     return address.is_global and not address.is_multicast
 
 
@@ -86,7 +90,7 @@ def _wrapped(address: Address) -> IPv4Address | None:
     """The address of IPv4 that one of IPv6 leads to."""
     if isinstance(address, IPv4Address):
         return None
-    if address in _NAT64 or address in _NAT64_LOCAL:
+    if address in _NAT64:
         return IPv4Address(int(address) & 0xFFFFFFFF)
     if address.teredo:
         return address.teredo[1]

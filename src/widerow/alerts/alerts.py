@@ -27,6 +27,7 @@ from widerow.alerts.builtin import SEVERITIES, UNITS, Baseline, BuiltinSettings,
 from widerow.alerts.rule import OFFLINE, QUOTA, Rule
 from widerow.alerts.state import State, step_one
 from widerow.alerts.store import AlertStore
+from widerow.alerts.storing import Registered, Storing, registered
 from widerow.alerts.watch import Matches, Watch
 from widerow.alerts.webhook import Courier, Notice, Sent
 from widerow.engine.port import Engine
@@ -44,6 +45,7 @@ log = logging.getLogger(__name__)
 _READ_AGAIN_US = 5 * SECOND
 """Where other processes may change alerts: how old may be what this process knows of them."""
 _HELD_US = DAY
+_MOST_TOLD = 10_000
 _MINUTELY_US = MINUTE
 _STATES = {PENDING: State.PENDING, FIRING: State.FIRING}
 
@@ -80,11 +82,12 @@ class Sources:
     tenant: Callable[[str], Tenant]
     """Raises NotFound."""
     matches: Matches
-    devices: Callable[[str, Sequence[str]], set[str]]
-    """Which of some devices there are."""
+    devices: Registered
     used: Callable[[Tenant, str], float | None]
     """How much of a limit a tenant uses now; None: that is not known. Rates are not asked for."""
     presence: Presence | None = None
+    presence_us: Callable[[], int | None] = lambda: None
+    """Where presence is read from the store: up to when; 0: not yet. None: this process hears each report itself."""
 
 
 class Alerts:
@@ -115,9 +118,12 @@ class Alerts:
             lateness_us=settings.lateness_us,
             most_bytes=settings.most_bytes,
         )
+        self.storing = Storing(self.board, self.watch, self.book, sources.devices, counters)
         builtin = settings.builtin
         self._window = deque[Sample]()
         self._baseline = Baseline(builtin.window_s, builtin.baseline_s)
+        self._telling, self._lacking = threading.Lock(), dict[str, set[str]]()
+        """By what a notice is about: the webhooks that do not have it yet."""
         self._loading = threading.Lock()
         self._loaded_us: int | None = None
         self._minute_us = 0
@@ -180,7 +186,7 @@ class Alerts:
     # -- looking
 
     def look(self) -> None:
-        """Judge what is not judged as minutes close. What fails is tried again next time."""
+        """Judge what is not judged as minutes close. A part that fails is tried again next time, and stops no other."""
         now_us = self._clock.now_us()
         self.load()
         self._take_sample()
@@ -193,10 +199,7 @@ class Alerts:
 
     def judge_minutes(self) -> None:
         """Judge the minutes of devices that close now, and store what came of it."""
-        for seen in self.watch.tick():
-            alert = seen.alert(self._source(seen.tenant, seen.rule))
-            saw = partial(self.board.saw, alert, seen.change.state, seen.change.at_us)
-            tried(saw, f"alert {seen.rule.name} of {seen.tenant} was not stored", log)
+        self.storing.keep(self.watch.tick())
 
     def _take_sample(self) -> None:
         sample = sampled(self._counters, self._clock_s())
@@ -255,9 +258,12 @@ class Alerts:
     def _look_for_silence(self, tenant: str, rule: Rule, now_us: int) -> None:
         if self._sources.presence is None:
             return
+        known_us = self._sources.presence_us()
+        if known_us == 0:
+            return
         devices, last_us = self._sources.presence.last_seen(tenant)
-        for seen in self.watch.silent(tenant, rule, devices, last_us, now_us):
-            self.board.saw(seen.alert(self._source(tenant, rule)), seen.change.state, now_us)
+        as_of_us = now_us if known_us is None else min(now_us, known_us)
+        self.storing.keep(self.watch.silent(tenant, rule, devices, last_us, as_of_us))
 
     def _look_at_limit(self, tenant: str, rule: Rule, now_us: int) -> None:
         allowed, used = self._use(tenant, rule.limit)
@@ -271,7 +277,7 @@ class Alerts:
             since_us=now_us,
             value=value,
             threshold=rule.threshold,
-            unit="ratio",
+            unit=rule.unit,
             severity=rule.severity,
             summary=rule.says(),
             source=self._source(tenant, rule),
@@ -293,38 +299,52 @@ class Alerts:
         return allowed, rate
 
     def _withdraw(self) -> None:
-        """Alerts of rules and devices that are gone."""
-        devices: dict[str, set[str]] = {}
+        """Alerts of devices that are gone, and of rules that are gone or cover them no longer."""
         lasting = [alert for alert in self.store.known() if alert.source != "builtin" and alert.state != RESOLVED]
+        there = registered(self._sources.devices, lasting)
+        by_rule: dict[tuple[str, str], list[Alert]] = {}
         for alert in lasting:
-            if alert.device:
-                devices.setdefault(alert.tenant, set()).add(alert.device)
-        there = {tenant: self._sources.devices(tenant, sorted(names)) for tenant, names in devices.items()}
-        for alert in lasting:
-            gone = alert.rule not in self.book.rules(alert.tenant)
-            if gone or (alert.device and alert.device not in there[alert.tenant]):
-                self.board.withdraw(alert)
-                self.watch.forget(alert)
+            by_rule.setdefault((alert.tenant, alert.rule), []).append(alert)
+        for (tenant, name), alerts in by_rule.items():
+            rule = self.book.rules(tenant).get(name)
+            covered = [alert for alert in alerts if rule and rule.covers(alert.unit, alert.metric, alert.device)]
+            devices = {alert.device for alert in covered if not alert.device or alert.device in there[tenant]}
+            if rule and rule.match is not None:
+                devices = self._sources.matches(tenant, rule.match.match(), sorted(devices))
+            for alert in alerts:
+                if alert not in covered or alert.device not in devices:
+                    self.board.withdraw(alert)
+                    self.watch.forget(alert)
 
     def _source(self, tenant: str, rule: Rule) -> str:
-        return "toml" if self.book.is_of_file(tenant, rule.name) else "http"
+        return self.book.source(tenant, rule.name)
 
     # -- telling
 
     def _tell(self, alert: Alert) -> bool:
-        body = notice_body(alert, self._clock.now_us())
-        left = [len(alert.webhooks)]
-
-        def done() -> None:
-            left[0] -= 1
-            if not left[0]:
-                self.board.delivered(alert)
-
+        """Hand its notice to the webhooks that do not have it yet; whether there was room for all."""
+        body, about = notice_body(alert, self._clock.now_us()), f"{alert.id} {alert.state} {alert.since_us}"
         whose = alert.tenant if alert.source == "http" else OPERATOR
-        return all(
-            self.courier.submit(Notice(body, partial(self.book.webhook_of, alert, name), (whose, name), done))
-            for name in alert.webhooks
-        )
+        with self._telling:
+            lacking = self._lacking.setdefault(about, set(alert.webhooks))
+            names = sorted(lacking)
+            if len(self._lacking) > _MOST_TOLD:
+                del self._lacking[next(iter(self._lacking))]
+
+        def done(name: str) -> None:
+            with self._telling:
+                lacking.discard(name)
+                if lacking:
+                    return
+                self._lacking.pop(about, None)
+            self.board.delivered(alert)
+
+        def submit(name: str) -> bool:
+            webhook = partial(self.book.webhook_of, alert, name)
+            return self.courier.submit(Notice(body, webhook, (whose, name), about, partial(done, name)))
+
+        taken = [submit(name) for name in names]  # each, also behind one that has no room
+        return all(taken)
 
     def test(self, tenant: str, webhook: Webhook) -> Sent:
         """Send a notice that says that it is a test. It is tried once."""

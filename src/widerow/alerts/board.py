@@ -3,7 +3,9 @@
 Rule 1: people are told when an alert fires and when it is resolved; of a resolved one only if they were told that it fired.
 Rule 2: a notice is owed from the change on until its webhooks have it. The process that made the change sends it. If that
 process is gone, another one takes the notice over after `TAKE_OVER_US`.
-Rule 3: an alert that is silenced owes nothing. If it still fires when the silence ends, people are told then.
+Rule 3: an alert that begins to fire while it is silenced owes nothing. If it still fires when the silence ends, people are
+told then. The end of an alert that people were told of is told during a silence as well.
+Rule 4: a notice for which there was no room is sent by the next `sweep` that finds room.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ from widerow.alerts.state import State
 from widerow.alerts.store import RESOLVED_US, AlertStore
 from widerow.model.times import MINUTE, Clock
 from widerow.ops.counters import Counters
+from widerow.ops.recurring import tried
 
 log = logging.getLogger(__name__)
 
 TAKE_OVER_US = 10 * MINUTE
-"""Longer than a notice is tried."""
+"""Longer than a notice is tried. One that waits behind others may take longer: then another process may send it as well."""
 
 
 class Board:
@@ -40,6 +43,8 @@ class Board:
         """`tell` says whether there was room for the notice; if not, it stays owed."""
         self.store, self._clock, self._counters = store, clock, counters
         self._silenced, self._tell = silenced, tell
+        self._unsent: dict[tuple[str, str], int] = {}
+        """Alerts for whose notice there was no room, and since when it is owed."""
 
     def saw(self, seen: Alert, state: State, now_us: int) -> None:
         """`seen`: the alert with its figure as it is now; its state and times are not looked at."""
@@ -62,8 +67,11 @@ class Board:
 
     def sweep(self, now_us: int) -> None:
         """Forget what was resolved a day ago, and see to notices that nobody sent."""
+        unsent, self._unsent = self._unsent, {}
         for alert in self.store.known():
-            if alert.state == RESOLVED and alert.since_us + RESOLVED_US <= now_us:
+            if alert.owed_us and unsent.get((alert.tenant, alert.id)) == alert.owed_us:
+                self._send(alert)
+            elif alert.state == RESOLVED and alert.since_us + RESOLVED_US <= now_us:
                 self.store.change(alert.tenant, alert.id, lambda old: None if _is_old(old, now_us) else old)
             elif self._should_be_told(alert, now_us):
                 changed, after = self.store.change(alert.tenant, alert.id, lambda old: self._taken(old, now_us))
@@ -79,14 +87,15 @@ class Board:
             if was == PENDING:
                 return None
             return msgspec.structs.replace(
-                old, state=RESOLVED, since_us=now_us, value=seen.value, owed_us=now_us if old.announced else 0
+                old, state=RESOLVED, since_us=now_us, value=seen.value, owed_us=self._clock.now_us() if old.announced else 0
             )
         if was == FIRING or (was == PENDING and state is State.PENDING):
             return old
         if state is State.PENDING:
             return msgspec.structs.replace(seen, state=PENDING, since_us=now_us)
         owes = bool(seen.webhooks) and not self._silenced(seen, now_us)
-        return msgspec.structs.replace(seen, state=FIRING, since_us=now_us, announced=owes, owed_us=now_us if owes else 0)
+        owed_us = self._clock.now_us() if owes else 0
+        return msgspec.structs.replace(seen, state=FIRING, since_us=now_us, announced=owes, owed_us=owed_us)
 
     def _should_be_told(self, alert: Alert, now_us: int) -> bool:
         if alert.owed_us:
@@ -102,13 +111,14 @@ class Board:
     def _made(self, alert: Alert) -> None:
         whose = "/".join(filter(None, (alert.tenant or "this process", alert.device)))
         log.warning("alert %s of %s is %s: %s", alert.rule, whose, alert.state, alert.summary)
-        self.store.record(alert)
+        tried(lambda: self.store.record(alert), f"alert {alert.rule}: its history lacks that it is {alert.state}", log)
         if alert.owed_us:
             self._send(alert)
 
     def _send(self, alert: Alert) -> None:
         if not self._tell(alert):
-            log.warning("alert %s: no room for its notice; it is sent later", alert.rule)
+            self._unsent[alert.tenant, alert.id] = alert.owed_us
+            log.info("alert %s: no room for its notice; it is sent later", alert.rule)
 
     def _count(self) -> None:
         self._counters.alerts.clear()

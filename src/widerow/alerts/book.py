@@ -7,6 +7,7 @@ Rule 2: a name that the file has cannot be set over HTTP. A webhook's secret is 
 
 from __future__ import annotations
 
+import threading
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -84,9 +85,14 @@ class Book:
             "webhook": Records(engine, ALERT_SETTINGS, Webhook, "webhook"),
             "silence": Records(engine, ALERT_SETTINGS, Silence, "silence", _of_silence),
         }
+        self._loading = threading.Lock()
         self._sets: dict[str, _Set] = {}
 
     def load(self) -> None:
+        with self._loading:  # or a scan that began earlier could undo what a later one found
+            self._sets = self._stored()
+
+    def _stored(self) -> dict[str, _Set]:
         found: dict[str, _Set] = {}
         for rows in self._engine.scan(ALERT_SETTINGS, None):
             for i in range(len(rows)):
@@ -94,7 +100,7 @@ class Book:
                 stored = self._records[what].decoded(name, rows.row(i)) if what in self._records else None
                 if stored is not None:
                     getattr(found.setdefault(tenant, _Set()), f"{what}s")[name] = stored.value
-        self._sets = found
+        return found
 
     # -- what there is
 
@@ -108,6 +114,10 @@ class Book:
 
     def is_of_file(self, tenant: str, rule: str) -> bool:
         return rule in self._file.rules.get(tenant, {})
+
+    def source(self, tenant: str, rule: str) -> str:
+        """Of the alerts of a rule."""
+        return "toml" if self.is_of_file(tenant, rule) else "http"
 
     def is_webhook_of_file(self, name: str) -> bool:
         return name in self._file.webhooks

@@ -19,6 +19,7 @@ from widerow.alerts.builtin import UNITS
 from widerow.catalog.match import Match
 from widerow.model.check import check_metric, check_name, text_fault
 from widerow.model.errors import Rejected
+from widerow.model.labels import Selector
 from widerow.model.times import DAY, HOUR, MINUTE, format_duration, parse_duration
 
 THRESHOLD, OFFLINE, RATE, QUOTA = "threshold", "offline", "rate_of_change", "quota"
@@ -84,6 +85,11 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.above if self.above is not None else self.below or 0.0
 
     @property
+    def unit(self) -> str:
+        """Of the figures of its alerts."""
+        return {OFFLINE: "s", RATE: "/min", QUOTA: "ratio"}.get(self.kind, "")
+
+    @property
     def is_below(self) -> bool:
         return self.below is not None
 
@@ -93,6 +99,12 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.kind == QUOTA:
             return self.percent / 100 if self.clear is None else self.clear / 100
         return self.threshold if self.clear is None else self.clear
+
+    def covers(self, unit: str, metric: str, device: str) -> bool:
+        """Whether an alert can be of it. Whether the device matches is not looked at."""
+        of_metric = Selector.of(self.metric).means(metric) if self.metric and metric else self.metric == metric
+        of_device = not device if self.kind == QUOTA else bool(device) and self.device in ("", device)
+        return self.unit == unit and of_metric and of_device
 
     def says(self) -> str:
         """What it watches for, in words."""

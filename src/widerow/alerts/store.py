@@ -65,7 +65,7 @@ class AlertStore:
     # -- what they are
 
     def load(self) -> None:
-        """Learn what is stored. What this process changes meanwhile may be forgotten until the next time, and no more."""
+        """Learn what is stored. A change that this process makes meanwhile may be forgotten until the next time."""
         found: dict[str, dict[str, Stored[Alert]]] = {}
         for rows in self._engine.scan(ALERTS, None):
             for i in range(len(rows)):

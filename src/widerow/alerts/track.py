@@ -121,7 +121,7 @@ class Track:
         """Its alert was withdrawn, or is to be judged again."""
         at = int(self._table.find(Names.of((device,)))[0])
         if at >= 0:
-            self.state[at], self.since_us[at] = State.OK, 0
+            self.state[at], self.since_us[at], self._checked_us[at] = State.OK, 0, 0
 
     def unchecked(self, ids: Codes, now_us: int) -> Codes:
         """Those of which it is not known any more whether they match."""

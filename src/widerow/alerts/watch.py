@@ -5,7 +5,7 @@ costs a look into a dictionary. Everything else is done by one thread (`tick`), 
 Rule 2: a minute closes once, `lateness_us` after its end. Reports that come later raise no alert and take none back, be they
 late, a backlog or sent again. Rolling a window again is no concern of this module.
 Rule 3: a minute is what this process wrote. Reports that are sent twice within it count twice in sums and counts.
-Rule 4: `MOST_CELLS` wait to be sorted. What does not fit is not judged, and is counted.
+Rule 4: `MOST_CELLS` wait to be sorted. Reports that do not fit are not judged, but counted; so are those at which it failed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from widerow.alerts.alert import FIRING, PENDING, Alert
 from widerow.alerts.book import Book
-from widerow.alerts.rule import OFFLINE, RATE, THRESHOLD, Rule
+from widerow.alerts.rule import RATE, THRESHOLD, Rule
 from widerow.alerts.state import State
 from widerow.alerts.track import Change, Track, minutes_in
 from widerow.catalog.match import Match
@@ -30,12 +31,14 @@ from widerow.model.labels import Selector
 from widerow.model.names import Coded, Names
 from widerow.model.times import MINUTE, Clock
 from widerow.ops.counters import Counters
+from widerow.ops.recurring import tried
 
 log = logging.getLogger(__name__)
 
 MOST_CELLS = 8_000_000
 MOST_VARIANTS = 64
 """Of the metric of a rule: variants with other labels are not watched."""
+_STATES = {PENDING: State.PENDING, FIRING: State.FIRING}
 
 Matches = Callable[[str, Match, Sequence[str]], set[str]]
 """Which of some devices of a tenant match."""
@@ -58,7 +61,7 @@ class Seen:
             metric=self.metric,
             value=self.change.value,
             threshold=self.rule.threshold,
-            unit={OFFLINE: "s", RATE: "/min"}.get(self.rule.kind, ""),
+            unit=self.rule.unit,
             severity=self.rule.severity,
             summary=self.rule.says(),
             source=source,
@@ -112,11 +115,14 @@ class Watch:
                 del self._tracks[key]
 
     def forget(self, alert: Alert) -> None:
-        """It was withdrawn."""
+        """It was withdrawn, or could not be stored: its state is what is stored of it."""
         with self._judging:
             track = self._tracks.get((alert.tenant, alert.rule, alert.metric))
             if track:
                 track.forget(alert.device)
+                for known in self._known(alert.tenant):
+                    if known.id == alert.id and known.state in _STATES:
+                        track.recall(alert.device, _STATES[known.state], known.since_us)
 
     # -- minutes
 
@@ -141,7 +147,9 @@ class Watch:
         with self._lock:
             aside, self._aside, self._cells = self._aside, [], 0
         for heard in aside:
-            self._take_in(heard)
+            taken = tried(partial(self._take_in, heard), f"reports of {heard.tenant} were not judged for alerts", log)
+            if not taken:
+                self._counters.alerts_unjudged.inc(len(heard.rows))
         found = []
         with self._judging:
             for (tenant, _, metric), track in self._tracks.items():
@@ -205,10 +213,9 @@ class Watch:
                 return None
             used = sum(track.bytes for track in self._tracks.values())
             track = self._tracks[key] = Track(rule, most_bytes=max(self._most_bytes - used, 1 << 16))
-            states = {PENDING: State.PENDING, FIRING: State.FIRING}
             for alert in self._known(tenant):
-                if alert.rule == rule.name and alert.metric == metric and alert.state in states:
-                    track.recall(alert.device, states[alert.state], alert.since_us)
+                if alert.rule == rule.name and alert.metric == metric and alert.state in _STATES:
+                    track.recall(alert.device, _STATES[alert.state], alert.since_us)
         return track
 
     def _look_up(self, tenant: str, track: Track, ids: Codes) -> None:

@@ -5,7 +5,8 @@ Rule 1: a request is `POST`, JSON, with `Widerow-Timestamp` (seconds) and, if th
 Rule 2: it goes to the one address that was checked (`alerts.address`). Redirects are not followed. It takes `TIMEOUT_S` at
 the most, and of the answer `MOST_ANSWER` bytes are read.
 Rule 3: a notice is tried `len(PAUSES_S) + 1` times. One webhook's notices are sent one after the other, in order.
-Rule 4: `MOST_WAITING` notices wait. What does not fit is not taken (`submit`), and stays owed in the store.
+Rule 4: `MOST_WAITING` notices wait, `MOST_OF_ONE` of them for one webhook. A notice that does not fit is not taken
+(`submit`), and stays owed in the store. One that waits already is not taken twice.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 TIMEOUT_S = 10.0
 MOST_ANSWER = 16 << 10
 MOST_WAITING = 1_000
+MOST_OF_ONE = 50
 PAUSES_S = (1.0, 2.0, 5.0, 15.0, 60.0, 180.0)
 """Five minutes in all."""
 
@@ -109,7 +111,9 @@ class Notice:
     webhook: Callable[[], Webhook | None]
     """As it is when it is sent; None: it was removed."""
     key: tuple[str, str]
-    """Notices of one key go one after the other."""
+    """Of the webhook: notices of one key go one after the other."""
+    about: str
+    """Two of a key that are about the same are the same notice."""
     done: Callable[[], None]
     """Called when it was delivered or given up."""
 
@@ -128,30 +132,36 @@ class Courier:
     ) -> None:
         self._counters, self._now_s, self._allowed = counters, now_s, allowed
         self._resolver, self._pauses_s = resolver, pauses_s
-        self._lock, self._waiting = threading.Lock(), 0
+        self._lock, self._waiting = threading.Lock(), dict[tuple[str, str], set[str]]()
+        """By key: what the notices that wait are about."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
         self._thread: threading.Thread | None = None
         self._stopping = False
 
     def submit(self, notice: Notice) -> bool:
-        """Take it, if there is room."""
+        """Take it, if there is room or it waits already."""
         with self._lock:
-            if self._stopping or self._waiting >= MOST_WAITING:
+            waiting = self._waiting.get(notice.key, set())
+            if notice.about in waiting:
+                return True
+            full = len(waiting) >= MOST_OF_ONE or sum(map(len, self._waiting.values())) >= MOST_WAITING
+            if self._stopping or full:
                 return False
-            self._waiting += 1
-            loop = self._started()
-        asyncio.run_coroutine_threadsafe(self._deliver(notice), loop)
+            self._waiting.setdefault(notice.key, set()).add(notice.about)
+            asyncio.run_coroutine_threadsafe(self._deliver(notice), self._started())
         return True
 
     def try_once(self, webhook: Webhook, body: bytes) -> Sent:
-        """One attempt now, for whoever waits for it."""
+        """One attempt now; the caller waits for it."""
         with self._lock:
-            loop = self._started()
-        return asyncio.run_coroutine_threadsafe(self._attempt(webhook, body), loop).result(TIMEOUT_S + 5)
+            if self._stopping:
+                return Sent(delivered=False, reason="this process is stopping")
+            attempt = asyncio.run_coroutine_threadsafe(self._attempt(webhook, body), self._started())
+        return attempt.result(TIMEOUT_S + 5)
 
     def stop(self) -> None:
-        """What is not delivered stays owed."""
+        """Notices that were not delivered stay owed."""
         with self._lock:
             self._stopping = True
             loop, thread = self._loop, self._thread
@@ -177,6 +187,7 @@ class Courier:
                 loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
         finally:
             loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(loop.shutdown_default_executor())  # `done` of a notice may be under way
             loop.close()
 
     async def _deliver(self, notice: Notice) -> None:
@@ -190,7 +201,10 @@ class Courier:
             log.exception("a notice was not delivered")
         finally:
             with self._lock:
-                self._waiting -= 1
+                self._waiting[notice.key].discard(notice.about)
+                if not self._waiting[notice.key]:
+                    del self._waiting[notice.key]
+                    self._locks.pop(notice.key, None)
 
     async def _until_taken(self, notice: Notice) -> str:
         for pause_s in (*self._pauses_s, None):

@@ -101,11 +101,11 @@ class Counters:
         self.audit_dropped = Counter("widerow_audit_dropped", "Entries of the audit log beyond a day's bound.", registry=r)
         self.alerts = Gauge("widerow_alerts", "Alerts that are pending or firing.", ["tenant", "state"], registry=r)
         self.alerts_dropped = Counter(
-            "widerow_alerts_dropped", "Alerts that were not stored, since their tenant has too many.", ["tenant"], registry=r
+            "widerow_alerts_dropped", "Alerts that were not stored: too many, or the store failed.", ["tenant"], registry=r
         )
         self.alerts_unjudged = Counter(
             "widerow_alerts_unjudged_reports",
-            "Reports that no rule of an alert looked at, since too many waited for it.",
+            "Reports that no rule of an alert looked at, since too many waited or a lookup failed.",
             registry=r,
         )
         self.alert_notices = Counter(

@@ -13,14 +13,17 @@ from collections.abc import Callable
 from widerow.model.errors import WiderowError
 
 
-def tried(work: Callable[[], object], failing: str, log: logging.Logger) -> None:
-    """Do it; what it raises is logged, as what did not happen (`failing`), and no more."""
+def tried(work: Callable[[], object], failing: str, log: logging.Logger) -> bool:
+    """Do it; what it raises is logged, as what did not happen (`failing`), and no more. Whether it was done."""
     try:
         work()
     except WiderowError as error:
         log.warning("%s: %s", failing, error)
     except Exception:
         log.exception(failing)
+    else:
+        return True
+    return False
 
 
 class Recurring:

@@ -6,6 +6,7 @@ minutes as well and knows by heart what is not rolled; others look into the stor
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from widerow.model.errors import NotTheWriter
 from widerow.model.names import Names
 from widerow.model.tenant import Tenant
 from widerow.model.times import Clock
+from widerow.ops.recurring import tried
 from widerow.rollup.crew import Crew, CrewSettings
 from widerow.rollup.dirt import Dirt, dirt_in_store, unlooked_us
 from widerow.rollup.erase import Eraser
@@ -34,6 +36,8 @@ from widerow.rollup.verify_fleet import FleetVerifier
 from widerow.rollup.windows import Windows, WindowSettings
 from widerow.telemetry.erasure import Mark
 from widerow.telemetry.store import Plan, Telemetry
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +160,7 @@ class Pyramid:
             if self.windows is not None:
                 self.windows.add(plan.tenant, plan.reports, fresh=fresh, written=written)
             if written:
-                self.written(plan.tenant, plan.reports)
+                tried(lambda: self.written(plan.tenant, plan.reports), "reports were not watched for alerts", log)
         finally:  # rolling waits for it
             self.marks.settle(marks, written=written)
 

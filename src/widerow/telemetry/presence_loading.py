@@ -58,9 +58,11 @@ class PresenceLoading:
         self._tenants, self._registered, self._again = tenants, registered, again
         self._loaded: set[str] = set()
         self._due_s = 0.0
+        self.complete_us = 0 if again else None
+        """When the last pass that read all tenants began; 0: there was none. None: this process hears each report itself."""
 
     def load(self, stopping: Callable[[], bool] = lambda: False) -> None:
-        started_s = time.monotonic()
+        started_s, started_us = time.monotonic(), self._clock.now_us()
         if started_s < self._due_s:
             return
         tenants = list(self._tenants())
@@ -71,6 +73,7 @@ class PresenceLoading:
                 self.load_tenant(tenant)
                 self._loaded.add(tenant)
         self._loaded &= set(tenants)
+        self.complete_us = started_us if self._again else None
         took_s = time.monotonic() - started_s
         self._due_s = started_s + _RESTS * took_s
 
