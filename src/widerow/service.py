@@ -352,6 +352,7 @@ class Service:
                     lambda: [tenant.name for tenant in catalog.tenants.list()],
                     catalog.devices.registered,
                     again=shared and (not writes or sink is not None or bool(crew)),
+                    shared=shared,
                 ),
                 guard,
                 keeper,
@@ -477,6 +478,7 @@ class Service:
         self.telemetry.erase(tenant, ahead_us=heard_us)
         self.catalog.tenants.delete(name)
         self.presence.forget_all(name)
+        self.hour.forget(name)
         self.alerts.forget(name)
         self.catalog.directories.forget(name)
         self._begin_purge()

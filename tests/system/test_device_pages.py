@@ -133,3 +133,16 @@ def test_a_cursor_of_another_order_is_refused(fleet: tuple[httpx.Client, int]) -
     after = client.get("/v1/devices", params={"q": "paged", "limit": 1, "sort": "rate"}).json()["next"]
     answer = client.get("/v1/devices", params={"sort": "name", "after": after})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "cursor")
+
+
+def test_until_the_list_of_devices_is_made_a_page_has_its_order_or_is_refused(
+    site: Site, fleet: tuple[httpx.Client, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, _ = fleet
+    monkeypatch.setattr(site.service.catalog.directories, "at_hand", lambda *_: None)
+    for sort in ("name", "-name", "rate"):
+        answer = client.get("/v1/devices", params={"type": "paged", "sort": sort, "limit": 2})
+        assert (answer.status_code, answer.headers["retry-after"].isdigit()) == (503, True)
+    found = client.get("/v1/devices", params={"type": "paged", "sort": "name", "limit": 4}).json()
+    assert (names(found["devices"]), found["next"]) == (["fast", "gone", "never", "slow"], None)
+    assert sorted(names(listed(client, q=[], type="paged"))) == ["fast", "gone", "never", "slow"]

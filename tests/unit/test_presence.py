@@ -177,3 +177,22 @@ def test_a_pass_that_read_all_says_when_it_began(service: Service) -> None:
     assert follows.complete_us is not None
     assert follows.complete_us >= began_us
     assert hears.complete_us is None
+
+
+def test_a_pass_forgets_tenants_and_devices_that_another_process_deleted(service: Service) -> None:
+    tenant = service.create_tenant(Tenant(name="acme"))
+    service.catalog.devices.register(tenant, Names.of(("here",)))
+    for name in ("acme", "bolt"):
+        for device in ("here", "deleted"):
+            service.presence.heard(name, reports(device, [NOW]))
+    catalog, presence = service.catalog, service.presence
+
+    def names() -> list[str]:
+        return [tenant.name for tenant in catalog.tenants.list()]
+
+    PresenceLoading(
+        service.engine, presence, service.clock, names, catalog.devices.registered, again=False, shared=True
+    ).load()
+    assert presence.tenants() == ["acme"]
+    assert presence.last_seen("acme")[0].to_list() == ["here"]
+    assert presence.online("acme", NOW) == 1

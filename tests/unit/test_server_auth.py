@@ -144,3 +144,18 @@ def test_while_the_store_does_not_answer_what_it_said_lately_counts(monkeypatch:
                 ask(known, 1.5)
             goes_on.set()
         auth.close()
+
+
+def test_a_tenant_that_an_operator_names_is_looked_up_by_a_thread_too() -> None:
+    config = replace(Config(), store=replace(Store(), url="memory:"))
+    with Service.open(config) as service:
+        service.catalog.tenants.create(Tenant(name="acme"))
+        secret, _ = service.catalog.tokens.create(Role.OPERATOR)
+        for header, local in ((f"Bearer {secret}".encode(), False), (None, True)):
+            auth = Auth(service, local=local)
+            auth._threads = ThreadPoolExecutor(1)  # as for a store that others share
+            service.catalog.tenants._recent.forget("acme")
+            assert not auth.at_hand(header, None, "acme")
+            asyncio.run(auth.fetch(header, None, "acme"))
+            assert auth.at_hand(header, None, "acme")
+            auth.close()

@@ -1,7 +1,7 @@
 """`widerow top`: the overview at a glance, in a terminal.
 
 Rule 1: the terminal is as it was before, whatever ends the command.
-Rule 2: keys work while the server does not answer: a thread asks, and what it was told last stays on the screen.
+Rule 2: keys work while the server does not answer: a thread asks, and the last answer stays on the screen.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOOK_S = 0.2
 """How soon a key, another size of the terminal and a new answer are noticed."""
 _PIPE_WIDTH = 100
 _HOPELESS = ("unauthorized", "forbidden")
-"""What trying again does not change."""
+"""Refusals that another try does not change."""
 _KEYS = {
     b"\x1b[A": "up",
     b"\x1bOA": "up",
@@ -88,7 +88,7 @@ def _print(answer: dict[str, Any], where: str) -> None:
 
 
 class Asker:
-    """Asks every two seconds, in a thread of its own. What it was told last is what there is."""
+    """Asks every two seconds, in a thread of its own. It keeps the last answer that it got."""
 
     def __init__(self, api: Api, answer: dict[str, Any]) -> None:
         self.answer, self.trouble = answer, ""

@@ -3,6 +3,7 @@
 `fold` is called every few seconds with a fresh sample. The minute that runs is shown as far as it has come.
 Rule 1: everything comes from counters in memory, so it begins with the process, and answers while the store stands still.
 Rule 2: it is bounded: `MOST_TENANTS` tenants with their figures, and `MOST_REFUSALS` pairs of tenant and code.
+Rule 3: a tenant finds nothing of an earlier tenant of the same name: `forget` drops that one, `begin` blanks what is older.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class LastHour:
         self._minute, self._since, self._put_s = now_us // MINUTE, first, first.at_s
         self._rings = {name: Rings[str](MOST_TENANTS + 1) for name in (*Figures.__dataclass_fields__, ONLINE)}
         self._refusals = Rings[tuple[str, str]](MOST_REFUSALS)
+        self._gone = set[str]()
+        """Tenants that were forgotten in the minute that runs, of which it has no more."""
 
     def fold(self, now: Sample, now_us: int, online: Mapping[str, int]) -> None:
         """`online`: devices online by tenant, and of all under the empty name."""
@@ -55,18 +58,38 @@ class LastHour:
             self._put(now, online)
             if minute != self._minute:
                 self._minute, self._since = minute, now
+                self._gone.clear()
+
+    def forget(self, tenant: str) -> None:
+        """The tenant was deleted."""
+        with self._lock:
+            self._gone.add(tenant)
+            for rings in self._rings.values():
+                rings.drop(lambda name: name == tenant)
+            self._refusals.drop(lambda key: key[0] == tenant)
+
+    def begin(self, tenant: str, created_us: int) -> None:
+        """The tenant was made then: minutes that were over before are of another tenant."""
+        with self._lock:
+            minute = created_us // MINUTE
+            for rings in self._rings.values():
+                rings.blank(lambda name: name == tenant, minute)
+            self._refusals.blank(lambda key: key[0] == tenant, minute)
 
     def _put(self, now: Sample, online: Mapping[str, int]) -> None:
         before = self._since
         found = {_ALL: asdict(figures(before, now))}
-        for tenant in {*now.reports, *now.refused}:
+        for tenant in {*now.reports, *now.refused} - self._gone:
             of_tenant = asdict(tenant_figures(before, now, tenant))
             found[tenant] = {name: of_tenant[name] for name in TENANT_FIGURES}
         for name, rings in self._rings.items():
             if name != ONLINE:
                 rings.put(self._minute, {key: values[name] for key, values in found.items() if name in values})
         self._rings[ONLINE].put(self._minute, online)
-        self._refusals.put(self._minute, {key: count - before.refusals.get(key, 0.0) for key, count in now.refusals.items()})
+        refusals = {
+            key: count - before.refusals.get(key, 0.0) for key, count in now.refusals.items() if key[0] not in self._gone
+        }
+        self._refusals.put(self._minute, refusals)
 
     def minutes_us(self) -> list[int]:
         """When the sixty minutes begin, the oldest first."""

@@ -7,7 +7,7 @@ none of these, the new one is left out.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -57,6 +57,16 @@ class Rings(Generic[K]):
         sums = np.nansum(self._cells, axis=1)
         return {key: float(sums[row]) for key, row in self._rows.items()}
 
+    def drop(self, which: Callable[[K], bool]) -> None:
+        self._keep([(key, row) for key, row in self._rows.items() if not which(key)])
+
+    def blank(self, which: Callable[[K], bool], before: int) -> None:
+        """Empty the slots of the minutes before this one."""
+        rows = [row for key, row in self._rows.items() if which(key)]
+        early = [minute % MINUTES for minute in range(self.minute - MINUTES + 1, min(before, self.minute + 1))]
+        if rows and early:
+            self._cells[np.ix_(rows, early)] = np.nan
+
     def _columns(self) -> list[int]:
         return [minute % MINUTES for minute in range(self.minute - MINUTES + 1, self.minute + 1)]
 
@@ -81,6 +91,8 @@ class Rings(Generic[K]):
 
     def _drop_idle(self) -> None:
         busy = np.nansum(np.abs(self._cells), axis=1) > 0
-        left = [(key, row) for key, row in self._rows.items() if busy[row]]
+        self._keep([(key, row) for key, row in self._rows.items() if busy[row]])
+
+    def _keep(self, left: list[tuple[K, int]]) -> None:
         self._cells[: len(left)] = self._cells[[row for _, row in left]]
         self._rows = {key: i for i, (key, _) in enumerate(left)}

@@ -163,18 +163,23 @@ class App:
         """Raises when a stream of this tenant (empty: of all) may no longer be read."""
         await self._caller(route, headers)
         if tenant:
+            await self._look_up(headers, tenant)
             await asyncio.get_running_loop().run_in_executor(self._aside, self._auth.existing, tenant)
 
     async def _caller(self, route: Route, headers: Mapping[str, str]) -> Caller | None:
-        """Who asks, if that matters; raises unless they may."""
+        """The caller of a request; None: the route is for all. Raises unless its role may use the route."""
         if route.roles is None:
             return None
-        header = headers["authorization"].encode("latin-1") if "authorization" in headers else None
-        if not self._auth.at_hand(header, None, None):
-            await self._auth.fetch(header, None, None)
-        caller = self._auth.caller(header)
+        await self._look_up(headers, None)
+        caller = self._auth.caller(_authorization(headers))
         allow(caller, route.roles)
         return caller
+
+    async def _look_up(self, headers: Mapping[str, str], tenant: str | None) -> None:
+        """Afterwards neither the caller nor this tenant needs the store to be known, which might not answer."""
+        header = _authorization(headers)
+        if not self._auth.at_hand(header, None, tenant):
+            await self._auth.fetch(header, None, tenant)
 
     async def _answer(self, route: Route, scope: Scope, receive: Receive) -> Answer:
         headers = _headers(scope)
@@ -192,6 +197,8 @@ class App:
         assert not isinstance(route.handler, WriteKind)
         if route.quick:
             return route.handler(call)
+        if route.aside and tenant:
+            await self._look_up(headers, tenant)
         if route.roles is None or route.aside:  # asks nothing of the store: not to wait behind what does
             return await asyncio.get_running_loop().run_in_executor(self._aside, route.handler, call)
         handler = partial(answered, route, route.handler)
@@ -292,6 +299,10 @@ def _headers(scope: Scope) -> dict[str, str]:
             value = raw_value.decode("latin-1")
             out[name] = f"{out[name]}, {value}" if name in out else value
     return out
+
+
+def _authorization(headers: Mapping[str, str]) -> bytes | None:
+    return headers["authorization"].encode("latin-1") if "authorization" in headers else None
 
 
 def _decoded(segment: str) -> str:

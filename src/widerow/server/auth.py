@@ -94,14 +94,14 @@ class Auth:
 
     def at_hand(self, header: bytes | None, password: str | None, named: str | None) -> bool:
         """Whether `caller` and `tenant` answer without waiting for a network."""
-        secret = self._secret(header, password) if self._threads else None
-        if secret is None:
+        if not self._threads:
             return True
-        now_us = self._clock.now_us()
-        token = self._tokens.remembered(secret, now_us)
-        if token is None:
-            return False
-        tenant = token.tenant or named
+        secret, now_us, tenant = self._secret(header, password), self._clock.now_us(), named
+        if secret is not None:
+            token = self._tokens.remembered(secret, now_us)
+            if token is None:
+                return False
+            tenant = token.tenant or named
         return not tenant or self._tenants.at_hand(tenant, now_us) is not None
 
     async def fetch(self, header: bytes | None, password: str | None, named: str | None) -> None:
@@ -132,9 +132,9 @@ class Auth:
     def _trusted(self, header: bytes | None, password: str | None, named: str | None) -> bool:
         """Whether what was read before is to be relied on a while longer."""
         secret, now_us = self._secret(header, password), self._clock.now_us()
-        if secret is None or not self._tokens.trust(secret, now_us):
+        if secret is not None and not self._tokens.trust(secret, now_us):
             return False
-        token = self._tokens.remembered(secret, now_us)
+        token = None if secret is None else self._tokens.remembered(secret, now_us)
         tenant = (token.tenant if token else "") or named
         return not tenant or self._tenants.trust(tenant, now_us)
 

@@ -84,7 +84,7 @@ class Front:
 
     service: Service
     owner: str = "local socket"
-    """Who asks without a token, for the audit log."""
+    """The name of callers without a token, for the audit log."""
     stopping: bool = False
     """Set when the process was told to stop: it is no longer ready, though it still answers."""
     troubles: Sequence[Callable[[], str]] = ()

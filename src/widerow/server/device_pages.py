@@ -14,8 +14,8 @@ from widerow.query.listing import Listing
 from widerow.server.call import Answer, Call, json_answer, list_answer
 from widerow.server.devices import match_of, page_size
 
-_PATIENCE_S, _HURRY_S = 2.0, 0.5
-"""How long a question waits until the devices of its tenant are read; the second where it can be answered without."""
+_PATIENCE_S = 2.0
+"""How long a question waits until the devices of its tenant are read."""
 
 
 def list_devices(call: Call) -> Answer:
@@ -58,11 +58,11 @@ def _page(call: Call, tenant: str, match: Match) -> Page:
     sort, state, limit, after = query.text("sort"), query.text("state"), page_size(call), query.text("after")
     if sort is None and state is None and not match.text:
         return devices.list(tenant, match, limit=limit, after=after)
-    may_differ = sort == "name" and state is None and not match.text and after is None
-    listing = _listing(call, tenant, _HURRY_S if may_differ else _PATIENCE_S)
-    if listing is None and may_differ:
-        # Better in another order than not at all: the first page of a large tenant, a moment after the start.
-        return Page(devices.list(tenant, match, limit=limit).devices, None)
+    listing = _listing(call, tenant)
+    if listing is None and sort == "name" and state is None and not match.text and after is None:
+        whole = devices.list(tenant, match, limit=limit)
+        if whole.after is None:  # these are all, so they need not be searched
+            return Page(tuple(sorted(whole.devices, key=lambda device: device.name)), None)
     if listing is None:
         raise _being_read(tenant)
     return listing.page(
@@ -74,10 +74,10 @@ def _being_read(tenant: str) -> Unavailable:
     return Unavailable(f"the devices of {tenant} are being read, to be searched and sorted: try again in some seconds")
 
 
-def _listing(call: Call, tenant: str, patience_s: float = _PATIENCE_S) -> Listing | None:
+def _listing(call: Call, tenant: str) -> Listing | None:
     """None: the devices are being read."""
     service = call.service
-    directory = service.catalog.directories.at_hand(tenant, patience_s)
+    directory = service.catalog.directories.at_hand(tenant, _PATIENCE_S)
     if directory is None:
         return None
     hot = list(service.controls.in_force(tenant, What.HOT))

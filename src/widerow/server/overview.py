@@ -1,12 +1,14 @@
 """`GET /v1/overview`: how things stand, from memory alone, so that it is cheap and answers while the store stands still.
 
-Rule 1: a tenant's overview has nothing of another tenant, and nothing of the process.
+Rule 1: a tenant's overview has nothing of another tenant, also of an earlier one of its name. Of the process it has the
+version and the start alone.
 Rule 2: an overview is made once in `FRESH_S` for each scope, however many ask for it.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import threading
 import time
 from collections import OrderedDict
@@ -85,7 +87,9 @@ def overview(service: Service, troubles: Callable[[], list[str]], tenant: str = 
     found = tenant_figures(before, now, tenant) if tenant else figures(before, now)
     online = _online(service, tenant, now_us)
     total = _devices(service, tenant)
-    hour = service.hour
+    hour, known = service.hour, service.catalog.tenants.at_hand(tenant, now_us) if tenant else None
+    if known:
+        hour.begin(tenant, known.created_us)
     alerts = [alert for alert in service.alerts.store.known(tenant or None) if alert.state in (FIRING, PENDING)]
     facts = _facts(service, troubles, tenant, found, before, now, now_us)
     answer: dict[str, Any] = {
@@ -228,19 +232,24 @@ def _stages(service: Service, before: Sample, now: Sample) -> list[dict[str, Any
         _stage(
             "commit",
             "failed" if fails else "slow" if (commit_s or 0.0) > _SLOW_COMMIT_S else "ok",
-            "no write works" if fails else "idle" if commit_s is None else f"{about_duration(commit_s * SECOND)} (p99)",
+            "no write works" if fails else "idle" if commit_s is None else f"{_spaced(commit_s)} (p99)",
             commit_s,
         ),
         _stage("sync", "ok" if syncs else "unused", f"{syncs:,} since the start", None),
         _stage(
             "rollup",
             _rollup_state(service, behind_s),
-            f"{about_duration(behind_s * SECOND)} behind" if behind_s > 0 else "up to date",
+            f"{_spaced(behind_s)} behind" if behind_s > 0 else "up to date",
             behind_s,
         ),
         _link("mqtt", now.mqtt_connected, "connected" if now.mqtt_connected == 1 else "not connected to the broker"),
         _link("kafka", None if now.kafka_lag is None else 1.0, f"{now.kafka_lag or 0:,.0f} messages wait"),
     ]
+
+
+def _spaced(took_s: float) -> str:
+    """A duration with a space before its unit, as people read it."""
+    return re.sub(r"(?<=\d)(?=[a-z])", " ", about_duration(took_s * SECOND))
 
 
 def _rollup_state(service: Service, behind_s: float) -> str:

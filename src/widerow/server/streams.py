@@ -70,7 +70,7 @@ class Streams:
                     return await self._send(send, _bye(STOPPING), more=False)
                 if loop.time() - checked_s >= _CHECK_S:
                     checked_s = loop.time()
-                    if reason := await _refused(check):
+                    if reason := await self._refused(check):
                         return await self._send(send, _bye(reason), more=False)
                 made = await self._made(scope)
                 news = made not in (b"", last)
@@ -87,11 +87,26 @@ class Streams:
         """Empty: there is none now."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, self._overviews.of, scope)
-        except RuntimeError:  # the thread is gone
-            return b""
+        except asyncio.CancelledError:  # the thread is gone
+            if not self._stopping.is_set():
+                raise
         except Exception:
-            log.exception("the overview could not be made")
-            return b""
+            if not self._stopping.is_set():
+                log.exception("the overview could not be made")
+        return b""
+
+    async def _refused(self, check: Callable[[], Awaitable[object]]) -> str:
+        """Why the stream must end; empty: it may go on. A store that does not answer ends none."""
+        try:
+            await check()
+        except (Unauthorized, Forbidden, NotFound):
+            return REVOKED
+        except WiderowError:
+            return ""
+        except (RuntimeError, asyncio.CancelledError):  # the threads are gone
+            if not self._stopping.is_set():
+                raise
+        return ""
 
     async def _send(self, send: Send, body: bytes, *, more: bool = True) -> None:
         async with asyncio.timeout(_PATIENCE_S):
@@ -103,17 +118,6 @@ async def _gone(receive: Receive) -> None:
     message: Message = {"type": ""}
     while message["type"] != "http.disconnect":
         message = await receive()
-
-
-async def _refused(check: Callable[[], Awaitable[object]]) -> str:
-    """Why the stream must end; empty: it may go on. A store that does not answer ends none."""
-    try:
-        await check()
-    except (Unauthorized, Forbidden, NotFound):
-        return REVOKED
-    except WiderowError:
-        return ""
-    return ""
 
 
 def _event(name: bytes, data: bytes) -> bytes:

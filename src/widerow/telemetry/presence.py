@@ -10,7 +10,7 @@ Hearing takes one pass of a kernel over each batch, and memory 28 bytes a device
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -112,7 +112,7 @@ class Presence:
             _note(ids, codes, batch.time_us, now_us, WINDOW_US, of.last_us, of.since_us, of.count, of.per_s)
 
     def load(self, tenant: str, names: Names, last_us: Ints) -> None:
-        """What the store knows of devices. What was heard since counts, where it is later."""
+        """What the store knows of devices. Reports that were heard since then count, where they are later."""
         with self._lock:
             of = self._heard.setdefault(tenant, Heard())
             ids = of.ids(names)
@@ -123,13 +123,24 @@ class Presence:
 
     def forget(self, tenant: str, device: str) -> None:
         """The device was deleted."""
+        self._forget(tenant, Names.of((device,)))
+
+    def forget_others(self, tenant: str, registered: Callable[[Names], Flags]) -> None:
+        """Keep the devices that are registered: another process may have deleted the others."""
+        names, _ = self.last_seen(tenant)
+        gone = np.flatnonzero(~registered(names))
+        if len(gone):
+            self._forget(tenant, names.take(gone))
+
+    def _forget(self, tenant: str, names: Names) -> None:
         with self._lock:
             of = self._heard.get(tenant)
-            i = int(of.table.find(Names.of((device,)))[0]) if of else -1
-            if of is None or i < 0:
+            if of is None:
                 return
-            of.dead += of.last_us[i] >= 0
-            of.last_us[i], of.count[i], of.per_s[i] = _NEVER, 0, 0.0
+            ids = of.table.find(names).astype(np.int64)
+            ids = ids[ids >= 0]
+            of.dead += int(np.count_nonzero(of.last_us[ids] >= 0))
+            of.last_us[ids], of.count[ids], of.per_s[ids] = _NEVER, 0, 0.0
             if of.dead > max(_FEWEST_DEAD, len(of.table) // 2):
                 self._heard[tenant] = of.compacted()
 

@@ -4,6 +4,7 @@ Rule 1: the store keeps the newest bucket of a device, not its newest time. Of u
 newest report is read. The others count as seen at the end of their bucket, or now if that is not over: a restart makes no
 device silent that was not.
 Rule 2: a pass begins a minute after the one before, and never before twenty times of what that one took.
+Rule 3: a pass forgets tenants and devices that other processes have deleted.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -50,12 +52,14 @@ class PresenceLoading:
         registered: Callable[[str, Names], Flags],
         *,
         again: bool,
+        shared: bool = False,
     ) -> None:
         """`registered`: which of a tenant's devices there are. `again`: other processes write to the store, so each pass
-        reads all tenants; otherwise those that were not read yet.
+        reads all tenants; otherwise those that were not read yet. `shared`: other processes may delete devices.
         """
         self._engine, self._presence, self._clock = engine, presence, clock
         self._tenants, self._registered, self._again = tenants, registered, again
+        self._shared = shared
         self._loaded: set[str] = set()
         self._due_s = 0.0
         self.complete_us = 0 if again else None
@@ -65,10 +69,15 @@ class PresenceLoading:
         started_s, started_us = time.monotonic(), self._clock.now_us()
         if started_s < self._due_s:
             return
+        heard = self._presence.tenants()  # first: what is heard of a tenant that is made meanwhile stays
         tenants = list(self._tenants())
+        for tenant in set(heard).difference(tenants):
+            self._presence.forget_all(tenant)
         for tenant in tenants:
             if stopping():
                 return
+            if self._shared:
+                self._presence.forget_others(tenant, partial(self._registered, tenant))
             if self._again or tenant not in self._loaded:
                 self.load_tenant(tenant)
                 self._loaded.add(tenant)

@@ -8,6 +8,8 @@ import { chooseTenant, every, failure } from "./parts.js";
 import { choose, listed, names, to } from "./place.js";
 
 const PAGE = 50, TRAIL = 30, PAUSE_MS = 200, FRESH_S = 5, COUNTS_S = 30, AGAIN_MS = 2000, SORT = "name";
+/** In an address: the order of the store, in which devices come while the server makes the list to sort. */
+const STORED = "store";
 const STATES = [["", "All", "total"], ["online", "Online", "online"], ["stale", "Silent", "stale"], ["hot", "Hot", "hot"]];
 /** Choices of which a change leads back to the first page. */
 const FROM_THE_START = { after: null, trail: null };
@@ -21,14 +23,20 @@ export async function show(root, context) {
   fill(root, h("div", { class: "row" }, parts.title, parts.states), parts.filters, parts.late, parts.list, parts.pages);
   const list = lister(parts, context), filters = filterFields(parts.filters, context);
   const late = (error) => text(parts.late, error ? `This list is not fresh: ${error.message}` : "");
-  let counts = null;
+  let counts = null, waiting = 0;
   const count = async () => {
     counts = await context.ask("/v1/devices/counts", asked(context.chosen, false));
     filters.known(counts);
     title(parts, counts, context.chosen);
   };
+  const countSoon = () => count().catch((error) => { // the list is there without them
+    clearTimeout(waiting);
+    if (error.status === 503) waiting = setTimeout(() => { if (!context.signal.aborted) countSoon(); }, AGAIN_MS);
+    else if (error.name !== "AbortError") late(error);
+  });
   const again = async () => {
-    try { await Promise.all([list.read(), count()]); late(null); } catch (error) {
+    countSoon();
+    try { await list.read(); late(null); } catch (error) {
       if (error.status === 503) { // the server is reading them, and says so
         fill(parts.list, state("empty", error.message));
         setTimeout(() => { if (!context.signal.aborted) again(); }, AGAIN_MS);
@@ -46,7 +54,8 @@ export async function show(root, context) {
 /** The parameters of a question for devices, or for counts of them. */
 function asked(chosen, page) {
   const filters = { q: chosen.q, type: chosen.type, location: chosen.location, tag: names(chosen.tag) };
-  return page ? { ...filters, state: chosen.state, sort: chosen.sort ?? SORT, limit: PAGE, after: chosen.after, activity: "true" } : filters;
+  const sort = chosen.sort === STORED ? null : chosen.sort ?? SORT;
+  return page ? { ...filters, state: chosen.state, sort, limit: PAGE, after: chosen.after, activity: "true" } : filters;
 }
 
 function title(parts, counts, chosen) {
@@ -99,17 +108,24 @@ function filterFields(place, context) {
 function lister(parts, context) {
   let asking = 0, made = "", cells = new Map();
 
+  async function page() {
+    const { chosen } = context, parameters = asked(chosen, true);
+    try { return { ...await context.ask("/v1/devices", parameters), sort: chosen.sort ?? SORT }; } catch (error) {
+      if (error.status !== 503 || chosen.sort || chosen.after || chosen.state || chosen.q) throw error;
+      return { ...await context.ask("/v1/devices", { ...parameters, sort: null }), sort: STORED };
+    }
+  }
   async function read() {
-    const mine = ++asking, answer = await context.ask("/v1/devices", asked(context.chosen, true));
+    const mine = ++asking, answer = await page();
     if (mine === asking) draw(answer);
   }
   async function refresh() {
-    const mine = asking, answer = await context.ask("/v1/devices", asked(context.chosen, true));
+    const mine = asking, answer = await page();
     if (mine === asking) draw(answer);
   }
 
-  function draw({ devices, next }) {
-    const { chosen } = context, key = JSON.stringify([chosen.sort, devices.map((one) => [one.name, one.revision])]);
+  function draw({ devices, next, sort }) {
+    const chosen = { ...context.chosen, sort }, key = JSON.stringify([chosen.sort, devices.map((one) => [one.name, one.revision])]);
     if (key !== made || !parts.list.querySelector("table")) { made = key; make(devices, chosen); }
     for (const device of devices) update(cells.get(device.name), device);
     pager(parts.pages, chosen, next, devices.length);
@@ -120,7 +136,7 @@ function lister(parts, context) {
     cells = new Map(devices.map((device) => [device.name, { seen: h("span"), rate: h("span"), state: h("span", { class: "line state-of" }) }]));
     fill(parts.list, devices.length ? table(columns((device) => cells.get(device.name)), devices, {
       caption: "Devices", pick: (device) => { location.hash = to("device", [device.name]); },
-      sorted: { by: chosen.sort ?? SORT, choose: (by) => choose({ ...FROM_THE_START, sort: by === SORT ? null : by }) },
+      sorted: { by: chosen.sort, choose: (by) => choose({ ...FROM_THE_START, sort: by === SORT ? null : by }) },
     }) : nothing(context));
     if (focus) [...parts.list.querySelectorAll("a")].find((link) => link.getAttribute("href") === focus)?.focus();
   }
@@ -161,7 +177,7 @@ function pager(place, chosen, next, count) {
   if (place.dataset.key === key) return;
   place.dataset.key = key;
   const back = () => choose({ after: trail.at(-1) ?? null, trail: listed(trail.slice(0, -1)) || null });
-  const forth = () => choose({ after: next, trail: listed([...trail, ...(chosen.after ? [chosen.after] : [])].slice(-TRAIL)) || null });
+  const forth = () => choose({ ...(chosen.sort === STORED ? { sort: STORED } : {}), after: next, trail: listed([...trail, ...(chosen.after ? [chosen.after] : [])].slice(-TRAIL)) || null });
   fill(place, page > 1 || next ? [h("span", { class: "dim" }, `Page ${number(page)}, ${number(count)} devices`),
     h("span", { class: "line" },
       page > 2 ? h("button", { type: "button", onclick: () => choose(FROM_THE_START) }, "First page") : null,
