@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from browser.conftest import Look
+from browser.conftest import Look, show
 from system.conftest import Site, now_ms
 from widerow.model.token import Role
 
@@ -119,6 +119,26 @@ def test_devices_are_found_as_one_types_and_the_words_are_in_the_address(look: L
         expect(page.locator("main tbody tr")).to_have_count(50)
         page.get_by_label("Find devices").fill("nothing like this")
         expect(page.locator("main .state")).to_have_text("No device matches these words and filters.")
+
+
+def test_devices_are_paged_in_the_order_of_the_store_while_the_list_to_sort_is_made(
+    site: Site, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {name(i) for i in range(DEVICES)}
+    with look("#/fleet", refusals="503") as page:
+        with monkeypatch.context() as patch:
+            patch.setattr(site.service.catalog.directories, "at_hand", lambda *_: None)
+            show(page, "#/devices")
+            first = set(shown(page))
+            assert len(first) == 50
+            page.get_by_role("button", name="Next").click()
+            expect(page.locator("main .pages")).to_contain_text("Page 2, 10 devices")
+            assert {*first, *shown(page)} == names
+        page.reload()
+        assert set(shown(page)) == names - first  # the order stays what it was
+        page.get_by_role("button", name="name").click()
+        expect(page.locator("main tbody tr")).to_have_count(50)
+        assert shown(page) == sorted(names)[:50]
 
 
 def test_devices_are_sorted_and_paged_forth_and_back(look: Look) -> None:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from httpx import ASGITransport, AsyncClient, Response
 
 from awake import Running
 from widerow.catalog.recent import GRACE_US
@@ -21,7 +22,9 @@ from widerow.model.times import MINUTE, SECOND, ManualClock
 from widerow.model.token import Role
 from widerow.schema.table import Table
 from widerow.server import auth as auth_module
+from widerow.server.app import App
 from widerow.server.auth import ADMINS, OPERATOR, OPERATORS, READERS, WRITERS, Auth, Caller, allow, secret_of
+from widerow.server.call import Front
 from widerow.service import Service
 
 
@@ -159,3 +162,38 @@ def test_a_tenant_that_an_operator_names_is_looked_up_by_a_thread_too() -> None:
             asyncio.run(auth.fetch(header, None, "acme"))
             assert auth.at_hand(header, None, "acme")
             auth.close()
+
+
+def test_an_overview_of_a_tenant_that_the_store_is_slow_to_find_keeps_no_other_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    goes_on, asked = threading.Event(), threading.Event()
+
+    async def main(service: Service) -> None:
+        app = App(Front(service), local=True)
+        app._auth._threads = ThreadPoolExecutor(2)  # as for a store that others share
+        async with AsyncClient(transport=ASGITransport(app), base_url="http://local") as client:
+
+            def ask(tenant: str) -> asyncio.Task[Response]:
+                return asyncio.create_task(client.get("/v1/overview", params={"tenant": tenant}))
+
+            slow = ask("umbra")
+            await asyncio.to_thread(asked.wait, 15)
+            assert (await asyncio.wait_for(ask("acme"), 15)).status_code == 200
+            goes_on.set()
+            assert (await asyncio.wait_for(slow, 15)).status_code == 200
+        app.close()
+
+    with Service.open(replace(Config(), store=replace(Store(), url="memory:"))) as service:
+        for name in ("acme", "umbra"):
+            service.catalog.tenants.create(Tenant(name=name))
+        get = service.catalog.tenants.get
+
+        def slowly(name: str) -> Tenant:
+            if name == "umbra":
+                asked.set()
+                goes_on.wait(20)
+            return get(name)
+
+        monkeypatch.setattr(service.catalog.tenants, "get", slowly)
+        asyncio.run(main(service))
