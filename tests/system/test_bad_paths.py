@@ -16,6 +16,7 @@ def all_tried(tmp_path_factory: pytest.TempPathFactory) -> list[Tried]:
     return tried(tmp_path_factory.mktemp("paths"))
 
 
+@pytest.mark.rest
 def test_a_bad_path_ends_every_command_with_one_line(all_tried: list[Tried]) -> None:
     assert len({tuple(one.line[:2]) for one in all_tried}) > 40
     for one in all_tried:
@@ -33,6 +34,7 @@ def test_a_bad_path_ends_every_command_with_one_line(all_tried: list[Tried]) -> 
         assert all(note.startswith(("starting", "20")) for note in notes), one  # a remark, or a line of the log
 
 
+@pytest.mark.rest
 def test_commands_that_only_read_make_no_store(all_tried: list[Tried]) -> None:
     assert [one for one in all_tried if one.made] == []
 

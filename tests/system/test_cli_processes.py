@@ -140,6 +140,7 @@ def test_the_curl_line_of_the_demo_works(tmp_path: Path) -> None:
         interrupted(process)
 
 
+@pytest.mark.rest
 def test_figures_of_the_demo_begin_after_a_long_history_and_the_address_stays(tmp_path: Path) -> None:
     demo = ["demo", "--port", "0", "--data", "data", "--devices", "40", "--rate", "40"]
     with started(demo, tmp_path, "Ctrl-C") as (process, printed):

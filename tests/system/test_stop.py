@@ -29,6 +29,7 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
         yield victim
 
 
+@pytest.mark.rest
 def test_a_signal_under_load_ends_it_soon_and_keeps_what_was_acknowledged(victim: Victim) -> None:
     ledger, serials, first_us = Ledger(), itertools.count(1), time.time_ns() // 1000 - 4 * HOUR_US
     for number, asked in enumerate((signal.SIGTERM, signal.SIGINT)):
