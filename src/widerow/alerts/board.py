@@ -1,4 +1,4 @@
-"""What is made of a state that was seen: a stored alert, a line in the history, a notice.
+"""The board turns a judged state into a stored alert, a line in the history and a notice.
 
 Rule 1: people are told when an alert fires and when it is resolved; of a resolved one only if they were told that it fired.
 Rule 2: a notice is owed from the change on until its webhooks have it. The process that made the change sends it. If that

@@ -1,4 +1,4 @@
-"""What people set: rules, webhooks and silences. Those of the operator's TOML file are read once, and read-only.
+"""Rules, webhooks and silences that people set. Those of the operator's TOML file are read once, and read-only.
 
 Rule 1: all of it is known by heart, as it is small: `MOST` of each kind for a tenant. Where other processes may change it,
 it is read again now and then (`load`).

@@ -1,4 +1,4 @@
-"""What a rule would have done with the last day, before anybody is told of anything.
+"""A preview runs a rule over the last day and tells nobody but the caller.
 
 It asks for the minutes of the devices as any question does, within the tenant's limits, and goes through them with the code
 that judges live minutes. Few devices are looked at: the first that match.

@@ -1,4 +1,4 @@
-"""What one rule knows of the series that it watches: their last minutes, and their states. Pure: no clock, no I/O.
+"""A track holds the last minutes and the states of the series that one rule watches. Pure: no clock, no I/O.
 
 Rule 1: everything is a column with a place for each device; a step is a few passes of NumPy, whatever the number of devices.
 Rule 2: a figure of a window is over the minutes in it that had values. The window ends with the minute that is judged.

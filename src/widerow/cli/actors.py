@@ -46,7 +46,7 @@ CAST = {
 PACE_US = 10 * SECOND
 """Values wander as fast in the history as in the present."""
 NEAR = 0.9
-"""What the third tenant sends, of what it may."""
+"""The share of its limit that the third tenant sends."""
 GATEWAY_S = 20
 """A gateway of the third tenant collects for so long, and then sends everything at once."""
 REPORTS = 1000

@@ -19,7 +19,7 @@ from widerow.ops.rings import MINUTES, Rings
 MOST_TENANTS = 1_000
 MOST_REFUSALS = 4_000
 TENANT_FIGURES = ("ingestion_rate", "metrics_rate", "refused_rate", "quota_rejections", "hot_partitions")
-"""What a tenant is told of."""
+"""The figures that a tenant may see."""
 ONLINE = "devices_online"
 _EVERY_S = 5.0
 """How often the minute that runs is brought up to date: a rate of its first second says nothing."""

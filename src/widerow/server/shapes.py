@@ -1,4 +1,4 @@
-"""What schemas are made of: plain types, objects, arrays, references."""
+"""The parts of schemas: plain types, objects, arrays, references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the store knows of when devices reported, for processes that did not hear it.
+"""Loads from the store when devices reported last, for processes that did not hear it.
 
 Rule 1: the store keeps the newest bucket of a device, not its newest time. Of up to `MOST_EXACT` devices of a tenant the
 newest report is read. The others count as seen at the end of their bucket, or now if that is not over: a restart makes no
