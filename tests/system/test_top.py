@@ -59,7 +59,8 @@ class Terminal:
         self.before = termios.tcgetattr(self.slave)
         self.shown = b""
         command = ["setsid", "--ctty", *TOP, "--store", f"rocksdb:{folder}"]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("WIDEROW_")}
+        # A size in the environment, as some CI sets it, stands above the terminal's own.
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("WIDEROW_") and k not in ("COLUMNS", "LINES")}
         self.process = subprocess.Popen(
             command,
             stdin=self.slave,
