@@ -1,12 +1,14 @@
 """Compile every kernel by sending a few reports the whole way, so that no request waits for a compiler.
 
-`python -m widerow.warm` at set-up fills the cache on disk (about a minute); a server then starts in about two seconds.
+`python -m widerow.warm` at set-up fills the cache on disk (about a minute, on two cores); a server then starts in 3 s.
 Kernels are compiled per kind of argument, so this must be the real path on the real engine, not a call of each function.
 """
 
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable
@@ -55,21 +57,29 @@ from widerow.telemetry.placement import Epoch
 
 def warm_up() -> None:
     """Compile, or load from the cache, everything that the path of a report and the questions about it need."""
-    log = logging.getLogger("widerow")
-    level = log.level
-    log.setLevel(logging.ERROR)  # a device that is made hot here is no news
-    try:
-        _compile_all()
-    finally:
-        log.setLevel(level)
+    _without_a_store()
+    _with_a_store()
 
 
-def _compile_all() -> None:
+def _without_a_store() -> None:
     line_codec.warm_up()
     json_codec.warm_up()
     partitions_of("warm", Names.of(("d1", "d2")), 2)
     mqtt_codec.warm_up()
     _pack_blocks()
+
+
+def _with_a_store() -> None:
+    log = logging.getLogger("widerow")
+    level = log.level
+    log.setLevel(logging.ERROR)  # a device that is made hot here is no news
+    try:
+        _go_the_whole_way()
+    finally:
+        log.setLevel(level)
+
+
+def _go_the_whole_way() -> None:
     with tempfile.TemporaryDirectory(prefix="widerow-warm-") as folder:
         config = Config(
             store=Store(url=f"rocksdb:{Path(folder) / 'store'}", cache_mib=8, write_buffer_mib=16, reserve_mib=0)
@@ -78,13 +88,14 @@ def _compile_all() -> None:
             tenant = service.catalog.tenants.create(
                 Tenant(name="warm", limits=Limits(series=1 << 20), attribute_tags=("site",))
             )
-            _write(service, tenant)
+            _write_columns(service, tenant)
             _ask(service, tenant)
             service.catalog.directories.of(tenant.name).matching(Match(text="d1"))
             _roll(service, tenant)
             _ask_steps(service, tenant)
             _ask_fleet(service, tenant)
             _ask_usage(service, tenant)
+            _write_texts(service, tenant)  # last: another process may compile these decoders meanwhile
             service.delete_device(tenant, "d1")
             service.house.purge()
 
@@ -97,7 +108,23 @@ def _pack_blocks() -> None:
         list(merge([columns, *[Block(block) for block in pack(columns, dense=dense)]]))
 
 
-def _write(service: Service, tenant: Tenant) -> None:
+def _write_columns(service: Service, tenant: Tenant) -> None:
+    now_us = service.clock.now_us()
+    reports = [
+        Report(f"d{d % 5}", now_us - d * SECOND, {"m_x": 1.5, "m_on": True, "m_s": "text"}, {"site": "a"}, now_us)
+        for d in range(10)
+    ]
+    for some in (reports, [replace(reports[1], time_us=now_us - HOUR)]):
+        body = encode_arrow(batch_of(some))
+        _send(service, tenant, body, _decoder(service, body, "application/vnd.apache.arrow.stream"))
+
+
+def _decoder(service: Service, body: bytes, media_type: str) -> Callable[[], Decoded]:
+    return service.bodies.reports(body, content_type=media_type, encoding="", precision="ms", max_bytes=1 << 30)
+
+
+def _write_texts(service: Service, tenant: Tenant) -> None:
+    """What devices send most: line protocol and JSON, small and large, of hot devices and of others."""
     now_us = service.clock.now_us()
     places = service.telemetry.places
     places.add_epoch(tenant.name, "d1", Epoch(places.earliest_epoch_us() + SECOND, sub_buckets=4))
@@ -112,13 +139,10 @@ def _write(service: Service, tenant: Tenant) -> None:
         line.format(d=d % 5, t=(now_us - d * MS) * 1000) for d in range(200)
     ).encode()  # so many are counted by device
     reports = b'[{"device": "d1", "time": %d, "values": {"x": 1.5, "s": "text"}, "tags": {"a": "b"}}]' % (now_us // 1000)
-    arrow = encode_arrow(batch_of([Report("d1", now_us - HOUR, {"x": 2.5, "s": "text"}, {"a": "b"}, now_us // 1000 * 1000)]))
-    bodies = service.bodies
     for body in (small, repeated, large, many, small):
-        _send(service, tenant, body, bodies.lines(body, encoding="", precision="ns", max_bytes=1 << 30, tenant=tenant))
-    for body, media_type in ((reports, "application/json"), (arrow, "application/vnd.apache.arrow.stream")):
-        decode = bodies.reports(body, content_type=media_type, encoding="", precision="ms", max_bytes=1 << 30)
+        decode = service.bodies.lines(body, encoding="", precision="ns", max_bytes=1 << 30, tenant=tenant)
         _send(service, tenant, body, decode)
+    _send(service, tenant, reports, _decoder(service, reports, "application/json"))
 
 
 def _send(service: Service, tenant: Tenant, body: bytes, decode: Callable[[], Decoded]) -> None:
@@ -210,10 +234,24 @@ def _ask_usage(service: Service, tenant: Tenant) -> None:
     list(service.recorded.seconds(tenant.name, span))
 
 
+_APART = "without-a-store"
+
+
+def _main(arguments: list[str]) -> None:
+    check_address_space()
+    if arguments == [_APART]:
+        _without_a_store()
+        return
+    with subprocess.Popen([sys.executable, "-m", __spec__.name, _APART]) as other:  # noqa: S603
+        _with_a_store()
+    if other.returncode:
+        raise SystemExit(other.returncode)
+    warm_up()  # of what both needed, one may have replaced what the other kept
+
+
 if __name__ == "__main__":
     try:
-        check_address_space()
-        warm_up()
+        _main(sys.argv[1:])
     except (WiderowError, OSError, MemoryError) as error:
         said = explained(error) if isinstance(error, OSError) else str(error) or "there is too little memory"
         raise SystemExit(f"warming up failed: {said}") from None
