@@ -93,8 +93,11 @@ def config_at(folder: Path) -> Config:
 
 ENGINES = ("memory", "rocksdb", "cassandra", "bigtable")
 
-ABOUT_HTTP = ("test_frames", "test_http_bad_input", "test_http_influx", "test_http_page", "test_http_security")
-"""Tests of what happens before a store is asked: they run on one engine."""
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "about_http: of what happens before a store is asked; runs on the engine in memory alone"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -104,8 +107,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_left_out(item: pytest.Item) -> bool:
+    """The others run on the engines that users have."""
     called = getattr(item, "callspec", None)
-    return item.path.stem in ABOUT_HTTP and called is not None and called.params.get("service", ENGINES[0]) != ENGINES[0]
+    if called is None or "service" not in called.params:
+        return False
+    return (item.get_closest_marker("about_http") is not None) != (called.params["service"] == ENGINES[0])
 
 
 @pytest.fixture(scope="module", params=ENGINES)

@@ -43,7 +43,7 @@ def mistreat(folder: Path, mode: str, cycles: int, program: list[str] | None = N
 
 @pytest.mark.rest
 def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
-    run = mistreat(tmp_path, "kill", 5)
+    run = mistreat(tmp_path, "kill", 3)
     assert not run.violations, report(run.violations)
     assert run.ledger.acknowledged > 100
 

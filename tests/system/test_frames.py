@@ -18,6 +18,8 @@ from widerow.codec.answer import ARROW, CSV
 from widerow.model.times import SystemClock
 from widerow.model.token import Role
 
+pytestmark = pytest.mark.about_http
+
 RAW = ["device", "time", "metric", "value", "text"]
 STEPS = ["device", "time", "metric", "agg", "kind", "value", "text"]
 

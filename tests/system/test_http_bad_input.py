@@ -15,6 +15,8 @@ from system.conftest import MAX_BODY_MIB, Site, now_ms
 from widerow.codec.answer import ARROW, stream_of
 from widerow.model.token import Role
 
+pytestmark = pytest.mark.about_http
+
 TOO_LARGE = (MAX_BODY_MIB << 20) + 1
 
 

@@ -17,6 +17,8 @@ from influxdb_client.rest import ApiException
 from system.conftest import OWN_DEVICE, Site, now_ms
 from widerow.model.token import Role
 
+pytestmark = pytest.mark.about_http
+
 
 @pytest.mark.parametrize("gzip", [False, True])
 def test_the_official_client_writes_and_is_acknowledged(site: Site, gzip: bool) -> None:

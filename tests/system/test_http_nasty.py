@@ -121,6 +121,7 @@ def test_no_parameter_makes_a_read_fail(site: Site, route: Route) -> None:
             assert is_fine(status_of(client, route, f"{path_of(route, OWN_DEVICE)}?{query}")), (name, text)
 
 
+@pytest.mark.about_http
 @pytest.mark.parametrize("route", CHANGES, ids=lambda route: route.id)
 def test_no_body_makes_a_change_fail(site: Site, route: Route) -> None:
     site.write("nasty", {"nasty": 1})
@@ -153,6 +154,7 @@ def test_no_broken_report_makes_a_write_fail(site: Site) -> None:
             assert is_fine(answer.status_code), bytes(changed)
 
 
+@pytest.mark.about_http
 @pytest.mark.parametrize(
     "request_text",
     [

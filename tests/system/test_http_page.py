@@ -9,6 +9,8 @@ import pytest
 from system.conftest import Site
 from widerow.server.page import PAGE, assets
 
+pytestmark = pytest.mark.about_http
+
 OURS = sorted(name for name in assets() if not name.startswith("uPlot"))
 WEIGHT = 300 << 10
 

@@ -21,6 +21,8 @@ from widerow.model.token import Role
 from widerow.server.routes import ROUTES
 from widerow.server.table import Route
 
+pytestmark = pytest.mark.about_http
+
 SECRET = "umbra-marker"
 """Part of every name and text of tenant umbra; acme must never see it."""
 

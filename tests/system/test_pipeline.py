@@ -26,7 +26,6 @@ from widerow.model.times import MINUTE, TimeSpan
 
 pytestmark = pytest.mark.timeout(600)
 
-REPORTS = 100_000
 FROZEN_S = float(os.environ.get("WIDEROW_FROZEN_S", "6"))
 MAX_MIB = 1
 """In flight, from Kafka to the store."""
@@ -53,7 +52,7 @@ def test_nothing_is_lost_on_the_way_to_cassandra_while_processes_die_join_and_le
 ) -> None:
     name = f"works{uuid4().hex[:8]}"
     with Works(name, tmp_path, cassandra_server.store_url(name), broker, log) as works:
-        Run(works, Sent(), tmp_path, REPORTS, random.Random(6), print).go(kills=10, rebalance=True)
+        Run(works, Sent(), tmp_path, 60_000, random.Random(6), print).go(kills=8, rebalance=True)
 
 
 @pytest.mark.rest
@@ -63,7 +62,7 @@ def test_nothing_is_lost_on_the_way_to_bigtable_while_processes_die(
     monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", bigtable_server.address)
     name = f"works{uuid4().hex[:8]}"
     with Works(name, tmp_path, bigtable_server.store_url(name), broker, log) as works:
-        Run(works, Sent(), tmp_path, REPORTS, random.Random(7), print).go(kills=10)
+        Run(works, Sent(), tmp_path, 35_000, random.Random(7), print).go(kills=5)
 
 
 def test_a_store_that_stands_still_holds_everything_up_and_loses_nothing(
