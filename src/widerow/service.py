@@ -180,6 +180,7 @@ class Service:
             _watched(self.catalog, self.storage, self.presence, self.presence_loading),
         )
         self.pyramid.written = self.alerts.written
+        self.presence_loading.exactly = lambda tenant: {alert.device for alert in self.alerts.current(tenant)}
         self.house = Housekeeping(
             self.engine,
             self.clock,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from widerow.alerts.rule import read
 from widerow.config import Config, Store
 from widerow.model.batch import Batch, Report, batch_of
 from widerow.model.names import Names
@@ -135,13 +137,15 @@ def service() -> Iterator[Service]:
         yield opened
 
 
-def loaded(service: Service, *, exactly: int, monkeypatch: pytest.MonkeyPatch) -> Presence:
+def loaded(service: Service, *, exactly: int, monkeypatch: pytest.MonkeyPatch, always: tuple[str, ...] = ()) -> Presence:
     """What a process that begins now finds in the store."""
     monkeypatch.setattr("widerow.telemetry.presence_loading.MOST_EXACT", exactly)
     new = Presence(service.clock, ONLINE)
     catalog = service.catalog
     names = [tenant.name for tenant in catalog.tenants.list()]
-    PresenceLoading(service.engine, new, service.clock, lambda: names, catalog.devices.registered, again=False).load()
+    loading = PresenceLoading(service.engine, new, service.clock, lambda: names, catalog.devices.registered, again=False)
+    loading.exactly = lambda _tenant: always
+    loading.load()
     return new
 
 
@@ -153,13 +157,35 @@ def test_a_process_that_begins_knows_when_devices_reported(service: Service, mon
         service.telemetry.write(tenant, batch)
     service.delete_device(tenant, "deleted")
 
-    def check(exactly: int, want: dict[str, int]) -> None:
-        names, last_us = loaded(service, exactly=exactly, monkeypatch=monkeypatch).last_seen("acme")
+    def check(exactly: int, want: dict[str, int], always: tuple[str, ...] = ()) -> None:
+        names, last_us = loaded(service, exactly=exactly, monkeypatch=monkeypatch, always=always).last_seen("acme")
         assert dict(zip(names.to_list(), last_us.tolist(), strict=True)) == want
 
     check(1_000, {"now": NOW, "stale": NOW - 3 * HOUR})
     bucket_end = (NOW - 3 * HOUR) // HOUR * HOUR + HOUR
     check(0, {"now": NOW, "stale": bucket_end})
+    check(0, {"now": NOW, "stale": NOW - 3 * HOUR}, always=("stale", "now", "deleted", "unknown"))
+
+
+def test_what_an_alert_is_about_is_read_exactly_by_the_next_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("widerow.telemetry.presence_loading.MOST_EXACT", 0)
+    config = replace(Config(), store=replace(Store(), url=f"rocksdb:{tmp_path}", cache_mib=16, reserve_mib=0))
+    clock = ManualClock(NOW)
+    with Service.open(config, clock) as service:
+        tenant = service.create_tenant(Tenant(name="acme"))
+        batch = reports("silent", [NOW - 12 * MINUTE])  # in the bucket that is not over
+        service.catalog.devices.register(tenant, batch.device.names)
+        service.telemetry.write(tenant, batch)
+        service.presence.heard("acme", batch)
+        service.alerts.book.set_rule("acme", read({"name": "gone", "kind": "offline", "after": "10m", "fleet": True}))
+        service.alerts.rules_changed()
+        service.alerts.look()
+        assert [alert.state for alert in service.alerts.current("acme")] == ["firing"]
+    clock.time_us = NOW + MINUTE
+    with Service.open(config, clock) as service:
+        service.presence_loading.load()
+        service.alerts.look()
+        assert [alert.state for alert in service.alerts.current("acme")] == ["firing"]
 
 
 def test_a_pass_that_read_all_says_when_it_began(service: Service) -> None:

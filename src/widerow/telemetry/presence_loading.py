@@ -1,8 +1,8 @@
 """Loads from the store when devices reported last, for processes that did not hear it.
 
 Rule 1: the store keeps the newest bucket of a device, not its newest time. Of up to `MOST_EXACT` devices of a tenant the
-newest report is read. The others count as seen at the end of their bucket, or now if that is not over: a restart makes no
-device silent that was not.
+newest report is read, and of those that an alert is about. The others count as seen at the end of their bucket, or now if
+that is not over: a restart makes no device silent that was not, and ends no alert.
 Rule 2: a pass begins a minute after the one before, and never before twenty times of what that one took.
 Rule 3: a pass forgets tenants and devices that other processes have deleted.
 """
@@ -10,7 +10,7 @@ Rule 3: a pass forgets tenants and devices that other processes have deleted.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -60,6 +60,8 @@ class PresenceLoading:
         self._engine, self._presence, self._clock = engine, presence, clock
         self._tenants, self._registered, self._again = tenants, registered, again
         self._shared = shared
+        self.exactly: Callable[[str], Collection[str]] = lambda _tenant: ()
+        """The devices of a tenant whose newest report is read in any case."""
         self._loaded: set[str] = set()
         self._due_s = 0.0
         self.complete_us = 0 if again else None
@@ -87,13 +89,14 @@ class PresenceLoading:
         self._due_s = started_s + _RESTS * took_s
 
     def load_tenant(self, tenant: str) -> None:
-        now_us, exact = self._clock.now_us(), MOST_EXACT
+        now_us, exact, always = self._clock.now_us(), MOST_EXACT, frozenset(self.exactly(tenant))
         self._registered(tenant, NO_NAMES)  # so that the number of devices is known, also if none ever reported
         for found in self._newest_buckets(tenant):
             last_us = np.minimum(found.bucket_us + found.width_us, now_us)
-            if exact > 0:
+            if exact > 0 or always:
+                some = None if exact > 0 else always
                 exact -= len(found.names)
-                self._read_exactly(tenant, found, last_us)
+                self._read_exactly(tenant, found, last_us, some)
             there = np.flatnonzero(self._registered(tenant, found.names))  # the others are being deleted
             self._presence.load(tenant, found.names.take(there), last_us[there])
 
@@ -104,11 +107,12 @@ class PresenceLoading:
             facts = rows.cells.number.reshape(len(rows), len(LAST_SEEN.columns)).astype(np.int64)
             yield _Found(column.names.take(column.codes), *facts.T)
 
-    def _read_exactly(self, tenant: str, found: _Found, last_us: Ints) -> None:
-        """The event time of each device's newest report, into `last_us`."""
+    def _read_exactly(self, tenant: str, found: _Found, last_us: Ints, only: frozenset[str] | None) -> None:
+        """The event time of each device's newest report, into `last_us`. `only`: of these alone."""
         names = found.names.to_list()
-        places: Codes = np.arange(len(names), dtype=np.int32)
-        for keep_us in np.unique(found.keep_us).tolist():
+        wanted = range(len(names)) if only is None else [i for i, name in enumerate(names) if name in only]
+        places: Codes = np.array(wanted, np.int32)
+        for keep_us in np.unique(found.keep_us[places]).tolist():
             some = places[found.keep_us == keep_us].tolist()
             keys = [
                 (tenant, names[i], bucket, sub)
