@@ -35,6 +35,15 @@ def show(page: Any, view: str) -> None:
     page.locator(f"main .view-{re.split('[/?]', view)[1]} h1").wait_for()
 
 
+def rows(page: Any, caption: str) -> list[list[str]]:
+    """The cells of the table whose caption begins so."""
+    body = page.locator("table", has=page.locator("caption", has_text=re.compile(f"^{caption}"))).locator("tbody tr")
+    body.first.wait_for()
+    cells = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent.trim()))"
+    found: list[list[str]] = body.evaluate_all(cells)
+    return found
+
+
 @pytest.fixture
 def look(browser: Chromium, site: Site) -> Look:
     """A view as an admin of acme sees it, or as `role` and `tenant` say, for `with`. It gives the page."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from browser.conftest import PHONE, WIDE, Look, show
+from browser.conftest import PHONE, WIDE, Look, rows, show
 from system.conftest import Site, now_ms
 from widerow.model.token import Role
 
@@ -39,15 +39,6 @@ def get(site: Site, path: str, role: Role = Role.OPERATOR, **parameters: Any) ->
 def patch(site: Site, **change: Any) -> None:
     answer = site.client(Role.OPERATOR).patch("/v1/admin/tenants/acme", json=change)
     assert answer.status_code == 200, answer.text
-
-
-def rows(page: Any, caption: str) -> list[list[str]]:
-    """The cells of a table."""
-    body = page.locator("table", has=page.locator("caption", has_text=caption)).locator("tbody tr")
-    body.first.wait_for()
-    cells = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent.trim()))"
-    found: list[list[str]] = body.evaluate_all(cells)
-    return found
 
 
 # -- dead letters

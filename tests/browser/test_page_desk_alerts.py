@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from browser.conftest import Look, show
-from browser.test_page_desk import SCRIPT, get, rows, write
+from browser.conftest import Look, rows, show
+from browser.test_page_desk import SCRIPT, get, write
 from system.conftest import Site, now_ms
 from widerow.alerts.alert import Alert
 from widerow.alerts.state import State

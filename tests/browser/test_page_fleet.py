@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from browser.conftest import Look, show
+from browser.conftest import Look, rows, show
 from system.conftest import Site, now_ms
 from widerow.model.token import Role
 
@@ -37,15 +37,6 @@ def written(site: Site) -> None:
     older = [{"device": name(i), "time": before + i, "values": {"power": i / 2}} for i in range(DEVICES)]
     assert site.client(Role.WRITE).post("/v1/write", json=older + reports).status_code == 204
     assert site.client(Role.ADMIN).patch("/v1/metrics/power", json={"unit": "kW"}).status_code == 200
-
-
-def rows(page: Any, caption: str) -> list[list[str]]:
-    """The cells of a table."""
-    body = page.locator("table", has=page.locator("caption", has_text=re.compile(f"^{caption}$"))).locator("tbody tr")
-    body.first.wait_for()
-    cells = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent.trim()))"
-    found: list[list[str]] = body.evaluate_all(cells)
-    return found
 
 
 # -- overview
