@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from system.bad_paths import Tried, tried
-from widerow.cli.output import sink
+from widerow.cli.output_file import written_to
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_output_goes_into_a_pipe_and_does_not_replace_it(tmp_path: Path) -> None
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    with sink(pipe) as write:
+    with written_to(pipe) as write:
         write(b"points")
     assert os.read(reader, 100) == b"points"
     assert pipe.is_fifo()

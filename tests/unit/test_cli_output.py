@@ -11,6 +11,7 @@ import pytest
 
 from widerow.cli import output
 from widerow.cli.failure import Failed
+from widerow.cli.output_file import written_to
 from widerow.cli.points import ArrowForm, CsvForm, JsonForm, TableForm
 from widerow.cli.steps import _table as steps_table
 from widerow.model.times import DAY, HOUR, MINUTE, SECOND, format_time
@@ -72,16 +73,16 @@ def test_a_table_in_a_pipe_does_not_fold_names() -> None:
 def test_a_file_appears_only_when_it_is_whole(tmp_path: Path) -> None:
     file = tmp_path / "out.csv"
     file.write_text("before")
-    with pytest.raises(ZeroDivisionError), output.sink(file) as write:
+    with pytest.raises(ZeroDivisionError), written_to(file) as write:
         write(b"half" * (1 // 0))
     assert file.read_text() == "before"
-    with output.sink(file) as write:
+    with written_to(file) as write:
         write(b"whole")
     assert file.read_text() == "whole"
     assert list(tmp_path.iterdir()) == [file]
     with (
         pytest.raises(Failed, match="no/such: No such file"),
-        output.sink(tmp_path / "no" / "such") as write,
+        written_to(tmp_path / "no" / "such") as write,
     ):
         write(b"")
 

@@ -12,6 +12,7 @@ import typer
 
 from widerow.cli import output
 from widerow.cli.failure import Failed
+from widerow.cli.output_file import written_to
 
 if TYPE_CHECKING:
     from widerow.blocks.block import Block
@@ -95,7 +96,7 @@ def pack(
     if not len(decoded.batch):
         raise Failed(f"{file} has no reports that can be kept", code="file")
     blocks = blocks_of(decoded.batch, dense=not quick)
-    with output.sink(out) as write:
+    with written_to(out) as write:
         for block in blocks:
             write(block)
     values = len(decoded.batch.cells)
@@ -132,7 +133,7 @@ def unpack(
         batch = batch_of_blocks(apart(file, out))
     except ValueError as error:
         raise Failed(f"{file}: {error}", code="unsupported") from None
-    with output.sink(out) as write:
+    with written_to(out) as write:
         write(reports_as(out, batch))
     output.note(f"{len(batch):,} reports")
 

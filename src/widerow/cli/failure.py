@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
+from widerow.cli.output import note, printable
 from widerow.model.errors import INTERNAL, ConfigError, Rejected, WiderowError
 from widerow.model.system import explained
 
@@ -92,8 +93,6 @@ def ended(error: BaseException) -> int:
     """Print the one line for an error; gives the exit code."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
-    from widerow.cli.output import note, printable  # noqa: PLC0415 - it needs this module
-
     known = error if isinstance(error, WiderowError) else _known(error)
     if os.environ.get("WIDEROW_TRACEBACK"):
         sys.excepthook(type(error), error, error.__traceback__)

@@ -12,6 +12,7 @@ from widerow.cli import output
 from widerow.cli.device import LocationOption, PrefixOption, TagOptions, TypeOption, match_params
 from widerow.cli.failure import Misused
 from widerow.cli.latest import show_latest
+from widerow.cli.output_file import written_to
 from widerow.cli.points import METRICS_HELP, SAMPLED_HEADER, note_sampled
 from widerow.cli.session import Session, client
 
@@ -86,7 +87,7 @@ def series(
         "group_by": group_by,
     }
     answer = session.api.send("GET", SERIES, params=asked, accept=_ACCEPT.get(shape, "application/json"))
-    with output.sink(file) as write:
+    with written_to(file) as write:
         if shape in _ACCEPT:
             write(answer.content)
         elif shape is Shape.JSON:

@@ -12,6 +12,7 @@ from widerow.cli import output
 from widerow.cli.failure import Misused, as_misuse
 from widerow.cli.keys import keys
 from widerow.cli.keys_lint import FleetOption, JsonOption, read_fleet_file, read_spec
+from widerow.cli.output_file import written_to
 
 if TYPE_CHECKING:
     from widerow.keylab.simulate import Simulation
@@ -95,7 +96,7 @@ def simulate(
 
 
 def _save(file: Path, content: str) -> None:
-    with output.sink(file) as write:
+    with written_to(file) as write:
         write(content.encode())
 
 

@@ -11,13 +11,10 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
-from widerow.cli.failure import Failed
-from widerow.model.system import explained
 from widerow.model.times import SECOND, about_duration, parse_rfc3339
 
 if TYPE_CHECKING:  # rich is imported where something is drawn: it takes longer than all else in `widerow --help`
@@ -160,28 +157,3 @@ def progress(what: str, total: float | None) -> Iterator[Callable[[float], None]
 
 def is_terminal() -> bool:
     return sys.stdout.isatty()
-
-
-@contextmanager
-def sink(file: Path | None) -> Iterator[Callable[[bytes], None]]:
-    """Where the bytes of a result go. A file is written beside its name and takes it when it is whole."""
-    if file is None:
-        yield emit_bytes
-        return
-    is_file = not file.exists() or file.is_file()  # a pipe or a device is not replaced
-    draft = file.with_name(f".{file.name}.part") if is_file else file
-    try:
-        with draft.open("wb") as out:
-
-            def write(data: bytes) -> None:
-                out.write(data)
-
-            yield write
-        if is_file:
-            draft.replace(file)
-    except OSError as error:
-        raise Failed(explained(error, file), code="file") from None
-    finally:
-        if is_file:
-            with suppress(OSError):
-                draft.unlink()

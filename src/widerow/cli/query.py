@@ -11,6 +11,7 @@ import typer
 from widerow.cli import output
 from widerow.cli.device import LocationOption, PrefixOption, TagOptions, TypeOption
 from widerow.cli.failure import Misused
+from widerow.cli.output_file import written_to
 from widerow.cli.points import METRICS_HELP, ArrowForm, CsvForm, Form, JsonForm, TableForm, fetch, names, note_sampled
 from widerow.cli.session import Session, client, pairs
 from widerow.cli.steps import Told, ask_device, ask_many
@@ -144,7 +145,7 @@ def query(
         return
     if tags or (single and limit):
         raise Misused("--tags and --limit are for raw points of one device")
-    with output.sink(file) as write:
+    with written_to(file) as write:
         if single and devices:
             told = ask_device(session.api, devices[0], form, write, {**about, **over})
         else:
@@ -157,7 +158,7 @@ def query(
 def _raw(
     session: Session, device: str, form: Form, file: Path | None, about: dict[str, Any], *, limit: int, tags: bool
 ) -> None:
-    with output.sink(file) as write:
+    with written_to(file) as write:
         done = fetch(session.api, device, **about, limit=limit, tags=tags, form=form, write=write)
     if done.more:
         output.note(f"there is more: these are the first {done.points:,} points (--limit)")
