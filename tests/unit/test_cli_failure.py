@@ -52,6 +52,7 @@ def test_a_traceback_is_shown_where_it_is_asked_for() -> None:
 def test_an_interrupt_that_meets_the_end_of_an_object_is_not_lost() -> None:
     statement = (
         "import signal, time\n"
+        "    signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs ignore it
         "    class Ending:\n"
         "        def __del__(self):\n"
         "            signal.raise_signal(signal.SIGINT)\n"
