@@ -32,7 +32,7 @@ histories = st.lists(writes | others, max_size=14)
 SMALL = RocksSettings(cache_bytes=1 << 20, write_buffer_bytes=1 << 20, reserve_bytes=0)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(histories)
 def test_rollups_are_a_function_of_raw_in_memory(history: list[Any]) -> None:
     clock = ManualClock(NOW)

@@ -24,7 +24,7 @@ from widerow.simulate.storm import Backlog, send
 from widerow.simulate.wire import Connection, Target
 
 JSON = "Content-Type: application/json\r\n"
-DEVICES = 75
+DEVICES = 50
 
 
 @pytest.fixture
