@@ -95,9 +95,7 @@ ENGINES = ("memory", "rocksdb", "cassandra", "bigtable")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "about_http: of what happens before a store is asked; runs on the engine in memory alone"
-    )
+    config.addinivalue_line("markers", "about_http: tests HTTP itself and asks no store; runs on the engine in memory alone")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -107,7 +105,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_left_out(item: pytest.Item) -> bool:
-    """The others run on the engines that users have."""
+    """Tests marked `about_http` run in memory alone, all others on the engines that users have."""
     called = getattr(item, "callspec", None)
     if called is None or "service" not in called.params:
         return False

@@ -54,8 +54,12 @@ def test_a_fleet_of_several_classes_with_texts_is_measured(tmp_path: Path) -> No
 def test_a_short_run_on_cassandra_has_the_bytes_of_a_longer_one(cassandra_server: Cassandra) -> None:
     keyspace = f"plan_{uuid4().hex[:12]}"
     url = cassandra_server.store_url(keyspace)
-    few, many = (measured("--store", url, "--seconds", seconds)["measured"] for seconds in ("2", "6"))
-    assert many["metrics"] > few["metrics"]  # by how much depends on how busy the machine is
+    few = measured("--store", url, "--seconds", "2")["measured"]
+    for seconds in ("6", "15"):  # longer on a machine that is busy meanwhile
+        many = measured("--store", url, "--seconds", seconds)["measured"]
+        if many["metrics"] > 1.5 * few["metrics"]:
+            break
+    assert many["metrics"] > 1.5 * few["metrics"]
     assert few["metric_bytes"]["measured"] == pytest.approx(many["metric_bytes"]["measured"], rel=WITHIN)
     assert few["metric_bytes"]["measured"] == pytest.approx(few["metric_bytes"]["predicted"], rel=WITHIN)
     with cql(cassandra_server) as session:

@@ -167,7 +167,7 @@ def test_a_process_that_begins_knows_when_devices_reported(service: Service, mon
     check(0, {"now": NOW, "stale": NOW - 3 * HOUR}, always=("stale", "now", "deleted", "unknown"))
 
 
-def test_what_an_alert_is_about_is_read_exactly_by_the_next_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_device_with_an_alert_is_read_exactly_by_the_next_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("widerow.telemetry.presence_loading.MOST_EXACT", 0)
     config = replace(Config(), store=replace(Store(), url=f"rocksdb:{tmp_path}", cache_mib=16, reserve_mib=0))
     clock = ManualClock(NOW)

@@ -28,7 +28,7 @@ from widerow.alerts.rule import OFFLINE, QUOTA, Rule
 from widerow.alerts.state import State, step_one
 from widerow.alerts.store import AlertStore
 from widerow.alerts.storing import Registered, Storing, registered
-from widerow.alerts.watch import Matches, Watch
+from widerow.alerts.watch import LASTING, Matches, Watch
 from widerow.alerts.webhook import Courier, Notice, Sent
 from widerow.engine.port import Engine
 from widerow.engine.rows import Rows
@@ -47,7 +47,6 @@ _READ_AGAIN_US = 5 * SECOND
 _HELD_US = DAY
 _MOST_TOLD = 10_000
 _MINUTELY_US = MINUTE
-_STATES = {PENDING: State.PENDING, FIRING: State.FIRING}
 
 
 class Presence(Protocol):
@@ -219,7 +218,7 @@ class Alerts:
 
     def _held(self, name: str, now_us: int) -> float | None:
         known = self.store.get(OPERATOR, alert_id(OPERATOR, name, process=self._settings.process))
-        lasts = known is not None and known.state in _STATES and now_us - known.since_us < _HELD_US
+        lasts = known is not None and known.state in LASTING and now_us - known.since_us < _HELD_US
         return known.threshold if known is not None and lasts else None
 
     def _builtin(self, verdict: Verdict, now_us: int) -> Alert:
@@ -240,7 +239,7 @@ class Alerts:
     def _saw(self, seen: Alert, *, bad: bool, clear: bool, for_us: int) -> None:
         """A figure of which there is one: its state is that of its alert."""
         known = self.store.get(seen.tenant, seen.id)
-        state = _STATES.get(known.state if known else "", State.OK)
+        state = LASTING.get(known.state if known else "", State.OK)
         since_us, now_us = known.since_us if known else 0, seen.since_us
         after, _ = step_one(state, since_us, bad=bad, clear=clear, now_us=now_us, for_us=for_us)
         if after is not state:

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 MOST_CELLS = 8_000_000
 MOST_VARIANTS = 64
 """Of the metric of a rule: variants with other labels are not watched."""
-_STATES = {PENDING: State.PENDING, FIRING: State.FIRING}
+LASTING = {PENDING: State.PENDING, FIRING: State.FIRING}
 
 Matches = Callable[[str, Match, Sequence[str]], set[str]]
 """Which of some devices of a tenant match."""
@@ -121,8 +121,8 @@ class Watch:
             if track:
                 track.forget(alert.device)
                 for known in self._known(alert.tenant):
-                    if known.id == alert.id and known.state in _STATES:
-                        track.recall(alert.device, _STATES[known.state], known.since_us)
+                    if known.id == alert.id and known.state in LASTING:
+                        track.recall(alert.device, LASTING[known.state], known.since_us)
 
     # -- minutes
 
@@ -214,8 +214,8 @@ class Watch:
             used = sum(track.bytes for track in self._tracks.values())
             track = self._tracks[key] = Track(rule, most_bytes=max(self._most_bytes - used, 1 << 16))
             for alert in self._known(tenant):
-                if alert.rule == rule.name and alert.metric == metric and alert.state in _STATES:
-                    track.recall(alert.device, _STATES[alert.state], alert.since_us)
+                if alert.rule == rule.name and alert.metric == metric and alert.state in LASTING:
+                    track.recall(alert.device, LASTING[alert.state], alert.since_us)
         return track
 
     def _look_up(self, tenant: str, track: Track, ids: Codes) -> None:
